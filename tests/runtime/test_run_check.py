@@ -19,6 +19,8 @@ from pathlib import Path
 time.sleep(600)
 """
 """A reward's module that keeps the check busy for as long as a test wants."""
+_MANY = 200_000
+"""Prompts that a driver needs a second to read."""
 _END_SECONDS = 20.0
 """For processes to end that are told to."""
 
@@ -81,6 +83,22 @@ def test_engines_begin_while_the_manifest_is_checked(tmp_path: Path) -> None:
         run.process.send_signal(signal.SIGINT)
         assert run.end(_END_SECONDS) == ExitCode.STOPPED, run.log.read_text()
         assert_nothing_is_left(run, started)
+
+
+def test_a_signal_between_the_check_and_the_job_ends_it_as_any_other(tmp_path: Path) -> None:
+    """While the driver reads the data, before there is anything to stop."""
+    (tmp_path / "many.jsonl").write_text('{"prompt": "abc"}\n' * _MANY)
+    data = {"jsonl": {"path": "many.jsonl"}, "maxPromptTokens": 8}
+    file, _ = manifest(
+        tmp_path, 4, pools=ONE_ENGINE, data=data, schedule={"totalSteps": 4, "promptsPerBatch": 4}
+    )
+    with running(file) as run:
+        run.wait((run.folder / "driver.log").exists, "the job")
+        started = psutil.Process(run.process.pid).children(recursive=True)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.end(60) == ExitCode.STOPPED, run.log.read_text()
+        _, alive = psutil.wait_procs(started, _END_SECONDS)
+        assert alive == []
 
 
 _MAKES = """

@@ -65,16 +65,18 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
     is wrong."""
     job = asked.manifest.job
     with ExitStack() as stack:
-        with ended_by_signals(check.end):
-            machine = stack.enter_context(started_machine(job, options.share))
-            # Imported here, so that other commands do not load the driver and all that it needs.
-            with large_imports():
-                from rljob_runtime.driver.run import run as train
-                from rljob_runtime.fleet.early_workers import begin_early_workers
+        # Left by the job once it answers signals itself.
+        ended = stack.enter_context(ExitStack())
+        ended.enter_context(ended_by_signals(check.end))
+        machine = stack.enter_context(started_machine(job, options.share))
+        # Imported here, so that other commands do not load the driver and all that it needs.
+        with large_imports():
+            from rljob_runtime.driver.run import run as train
+            from rljob_runtime.fleet.early_workers import begin_early_workers
 
-            if machine.failure is None:
-                machine.early = begin_early_workers(job, options.share)
-            verdict = check.verdict()
+        if machine.failure is None:
+            machine.early = begin_early_workers(job, options.share)
+        verdict = check.verdict()
         if (code := _told(verdict)) is not None:
             return code
         start = OwnStart()
@@ -91,7 +93,7 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
                 resume_command=resume_command(called, options),
                 model_made=check.make_model(run_folder / INITIAL_MODEL),
             )
-            return train(job, run_options, machine, start)
+            return train(job, run_options, machine, start, ended.close)
 
 
 def _told(verdict: Verdict) -> int | None:

@@ -82,24 +82,33 @@ class Outcome:
     """What ended the job, in one line; None where it is done, or was stopped as asked."""
 
 
-def run(job: RLJob, options: RunOptions, machine: Machine, start: OwnStart) -> int:
+def run(
+    job: RLJob, options: RunOptions, machine: Machine, start: OwnStart, before_signals: Callable[[], None]
+) -> int:
     """Run the job on this machine, which was started for it; returns an exit code. `start` has the parts of
-    the start until now. Raises `FolderRefused`."""
-    outcome = carry_out(job, options, partial(one_machine, machine=machine), start)
+    the start until now; `before_signals` is called once, before the job answers signals itself. Raises
+    `FolderRefused`."""
+    outcome = carry_out(job, options, partial(one_machine, machine=machine), start, before_signals)
     if outcome.why is not None:
         print(f"rljob: {outcome.why}", file=sys.stderr)
     return outcome.code
 
 
-def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite, start: OwnStart) -> Outcome:
-    """Run the job at the site that `open_site` opens, and say how it goes. `start` has the parts of the
-    driver's start until now. Raises `FolderRefused`."""
+def carry_out(
+    job: RLJob,
+    options: RunOptions,
+    open_site: OpenSite,
+    start: OwnStart,
+    before_signals: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run the job at the site that `open_site` opens, and say how it goes. `start` and `before_signals` as
+    in `run`. Raises `FolderRefused`."""
     # First, for it may refuse the job, which then leaves no log.
     place_checkpoints(job, options)
     _log_to(options)
     view = LastingView(make_view(sys.stdout, options.live), sys.stdout)
     began = time.time()
-    running = _Running(job, options, open_site, view, start)
+    running = _Running(job, options, open_site, view, start, before_signals)
     try:
         code = asyncio.run(running.main())
         ended, why = "done" if code == ExitCode.DONE else "stopped", None
@@ -119,7 +128,13 @@ class _Running:
     """One call of `carry_out`."""
 
     def __init__(
-        self, job: RLJob, options: RunOptions, open_site: OpenSite, view: View, start: OwnStart
+        self,
+        job: RLJob,
+        options: RunOptions,
+        open_site: OpenSite,
+        view: View,
+        start: OwnStart,
+        before_signals: Callable[[], None],
     ) -> None:
         self._session: Session | None = None
         self._observer: RunObserver | None = None
@@ -131,6 +146,9 @@ class _Running:
         self._view = view
         self._began = time.time()
         self._start = start
+        self._before_signals = before_signals
+        self._stop: StopRequest | None = None
+        """None before there is anything to stop."""
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
     async def main(self) -> int:
@@ -151,6 +169,7 @@ class _Running:
         forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
         settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
+        self._on_signals()
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         async with AsyncExitStack() as stack:
             teacher = await stack.enter_async_context(opened_teacher(training, tokenizer, os.environ))
@@ -158,8 +177,7 @@ class _Running:
             self._observer = observer = RunObserver(inputs, header, self._view, self._report)
             with self._start.part("ray"):
                 site = await stack.enter_async_context(self._open_site(job))
-            stop = StopRequest(site.changes)
-            self._on_signals(stop)
+            self._stop = stop = StopRequest(site.changes)
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:
                     self._session = Session(
@@ -212,15 +230,18 @@ class _Running:
         command = self._options.resume_command
         return f"Go on with: {command}" if command is not None else None
 
-    def _on_signals(self, stop_request: StopRequest) -> None:
-        """The first signal asks for a stop, the second ends the process."""
+    def _on_signals(self) -> None:
+        """The first signal asks for a stop, the second ends the process, as the first does where there is
+        nothing to stop yet."""
+        self._before_signals()
         asked = False
 
         def stop() -> None:
             nonlocal asked
-            if asked:
+            if asked or self._stop is None:
                 seconds, hint = time.time() - self._began, self._how_to_go_on()
-                self._view.message("the last checkpoint is whole")
+                if self._session is not None:
+                    self._view.message("the last checkpoint is whole")
                 self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
                 # Ray's processes and the engines watch this one and end with it.
                 os._exit(ExitCode.STOPPED)
@@ -228,7 +249,7 @@ class _Running:
             trained = self._observer is not None and self._observer.export is not None
             what = "ending" if trained else "stopping after this step, with a checkpoint"
             self._view.message(f"{what} (again: at once)")
-            stop_request.ask()
+            self._stop.ask()
 
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, stop)
