@@ -4,6 +4,7 @@ Guarantees: errors are single lines on standard error; the exit code says whethe
 (`exit_codes.py`).
 """
 
+import os
 import select
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from rljob_runtime.view.lasting import discard
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. argparse itself exits with 2 for wrong arguments."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _open_standard_streams()
     try:
         options = parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = options.command(options)
@@ -42,6 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(INTERRUPTED, file=sys.stderr)
         return ExitCode.STOPPED
     return code
+
+
+def _open_standard_streams() -> None:
+    """Have those lead nowhere that the caller has closed, as some do who start daemons: for Python they are
+    None, and a file that is opened next would get their descriptors, to which libraries write."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) in range(3):
+        # As standard streams are, and a file that Python opens is not.
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _unread(out: TextIO) -> bool:

@@ -40,6 +40,14 @@ def test_validate_of_good_files(tmp_path, capsys):
     assert capsys.readouterr() == (f"{path}: valid\n", "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("manifest", "code"), [({}, 0), ({"accelerator": "tpu"}, 2)])
+def test_standard_streams_may_be_closed(tmp_path, manifest, code, closed):
+    path = write(tmp_path / "job.yaml", manifest)
+    command = f"{shlex.quote(sys.executable)} -m rljob_runtime.cli validate {shlex.quote(str(path))}"
+    assert subprocess.run(["bash", "-c", f"{command} {closed}"], timeout=60).returncode == code
+
+
 def test_whoever_has_read_enough_is_told_of_no_error():
     """As `head` has, of more than a pipe holds."""
     command = [sys.executable, "-m", "rljob_runtime.cli", "crd"]
