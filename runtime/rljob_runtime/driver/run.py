@@ -47,6 +47,7 @@ from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.run_folder import RunOptions, mark_finished
 from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
+from rljob_runtime.site.ray_folder import RayFolderUnfit
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
@@ -57,8 +58,8 @@ from rljob_runtime.weights.transport import TransportError
 log = logging.getLogger(__name__)
 
 _REFUSED = (
-    DataError, DeviceMissing, FunctionLoadError, OwnFunctionFailed, ResumeRefused, RewardsNeverWorked,
-    RewardsUnfit, StorageNotShared, TeacherUnfit, TransportError, UnsupportedModel,
+    DataError, DeviceMissing, FunctionLoadError, OwnFunctionFailed, RayFolderUnfit, ResumeRefused,
+    RewardsNeverWorked, RewardsUnfit, StorageNotShared, TeacherUnfit, TransportError, UnsupportedModel,
 )  # fmt: skip
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -16,6 +16,7 @@ from rljob_api import RLJob
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.lean_ray import lean_start, replaced
 from rljob_runtime.site.ray_end import ray_processes
+from rljob_runtime.site.ray_folder import check_ray_folder
 
 _START_ATTEMPTS = 3
 """How often Ray is started before its error is raised."""
@@ -33,7 +34,9 @@ cores."""
 
 @contextmanager
 def started(job: RLJob) -> Iterator[Sequence[psutil.Process]]:
-    """A local Ray with one unit of the pool's resource for each worker of the job: its own processes."""
+    """A local Ray with one unit of the pool's resource for each worker of the job: its own processes.
+    Raises `RayFolderUnfit`."""
+    check_ray_folder(os.environ, os.getpid())
     prepare()
     with large_imports():
         import ray
