@@ -25,6 +25,13 @@ def ray_processes() -> list[psutil.Process]:
     return [each for each in psutil.Process().children() if _name(each) in _NAMES]
 
 
+def check_ray(processes: Sequence[psutil.Process]) -> None:
+    """Raises `RayEnded` where any of them has ended: what is asked of Ray then may not return."""
+    for process in processes:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            raise RayEnded(_told(process))
+
+
 async def ray_ends(processes: Sequence[psutil.Process]) -> None:
     """Wait for the end of any of them, which is raised as `RayEnded`. Waits for ever where the kernel, or
     the container, does not let processes be waited for."""

@@ -17,7 +17,7 @@ from rljob_runtime.net.keys import Keyring
 from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.nodes import NodeTable, read_nodes
-from rljob_runtime.site.ray_end import ray_ends
+from rljob_runtime.site.ray_end import check_ray, ray_ends
 from rljob_runtime.site.status_draft import StatusDraft
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ async def one_machine(job: RLJob, machine: Machine) -> AsyncIterator[Site]:
             raise machine.failure
         if machine.turns is not None:
             log.warning("%s", machine.turns)
+        check_ray(machine.processes)
         # A task that fails cancels the body, and so ends the job.
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(ray_ends(machine.processes), name="ray")

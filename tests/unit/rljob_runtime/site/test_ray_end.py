@@ -1,0 +1,47 @@
+"""The end of processes that a job cannot do without, by processes that stand for Ray's."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from rljob_runtime.site.ray_end import RayEnded, check_ray, ray_ends
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_whoever_waits_learns_of_an_end_and_what_it_was(child: subprocess.Popen[bytes]) -> None:
+    async def run() -> None:
+        waiting = asyncio.create_task(ray_ends([psutil.Process(child.pid)]))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        child.kill()
+        async with asyncio.timeout(20):
+            await waiting
+
+    with pytest.raises(RayEnded, match="was ended by SIGKILL, as the kernel does"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("reaped", [False, True])
+def test_one_that_has_ended_is_told_before_anything_is_asked(
+    child: subprocess.Popen[bytes], reaped: bool
+) -> None:
+    process = psutil.Process(child.pid)
+    check_ray([process])
+    child.send_signal(signal.SIGTERM)
+    if reaped:
+        child.wait(20)
+    else:
+        while process.status() != psutil.STATUS_ZOMBIE:
+            pass
+    with pytest.raises(RayEnded, match="has ended" if reaped else "was ended by SIGTERM"):
+        check_ray([process])
