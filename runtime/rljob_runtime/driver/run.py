@@ -150,6 +150,7 @@ class _Running:
         self._before_signals = before_signals
         self._stop: StopRequest | None = None
         """None before there is anything to stop."""
+        self._signalled = False
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
     async def main(self) -> int:
@@ -170,7 +171,8 @@ class _Running:
         forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
         settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
-        self._on_signals()
+        self._before_signals()
+        self._take_signals()
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         async with AsyncExitStack() as stack:
             teacher = await stack.enter_async_context(opened_teacher(training, tokenizer, os.environ))
@@ -178,6 +180,8 @@ class _Running:
             self._observer = observer = RunObserver(inputs, header, self._view, self._report)
             with self._start.part("ray"):
                 site = await stack.enter_async_context(self._open_site(job))
+            # Again: where the site has connected to a Ray, its library has taken SIGTERM for itself.
+            self._take_signals()
             self._stop = stop = StopRequest(site.changes)
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:
@@ -231,29 +235,25 @@ class _Running:
         command = self._options.resume_command
         return f"Go on with: {command}" if command is not None else None
 
-    def _on_signals(self) -> None:
+    def _take_signals(self) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
         """The first signal asks for a stop, the second ends the process, as the first does where there is
         nothing to stop yet."""
-        self._before_signals()
-        asked = False
-
-        def stop() -> None:
-            nonlocal asked
-            if asked or self._stop is None:
-                seconds, hint = time.time() - self._began, self._how_to_go_on()
-                if self._session is not None:
-                    self._view.message("the last checkpoint is whole")
-                self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
-                # Ray's processes and the engines watch this one and end with it.
-                os._exit(ExitCode.STOPPED)
-            asked = True
-            trained = self._observer is not None and self._observer.export is not None
-            what = "ending" if trained else "stopping after this step, with a checkpoint"
-            self._view.message(f"{what} (again: at once)")
-            self._stop.ask()
-
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, stop)
+        if self._stop is None or self._signalled:
+            seconds, hint = time.time() - self._began, self._how_to_go_on()
+            if self._session is not None:
+                self._view.message("the last checkpoint is whole")
+            self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
+            # Ray's processes and the engines watch this one and end with it.
+            os._exit(ExitCode.STOPPED)
+        self._signalled = True
+        trained = self._observer is not None and self._observer.export is not None
+        what = "ending" if trained else "stopping after this step, with a checkpoint"
+        self._view.message(f"{what} (again: at once)")
+        self._stop.ask()
 
 
 def _mark_finished(folder: Path) -> None:
