@@ -15,6 +15,7 @@ from rljob_runtime.devices import Accelerator
 from rljob_runtime.engines import early_core, rollout_worker
 from rljob_runtime.net.keys import ServerSide
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.own_start import PROCESS, OwnStart, created
 
 _IMPORTED = (
     "rljob_runtime.engines.vllm", "vllm.engine.arg_utils", "vllm.lora.request", "vllm.v1.engine.async_llm"
@@ -28,8 +29,10 @@ class RolloutWorker(rollout_worker.RolloutWorker):
 
     def __init__(self, accelerator: Accelerator, dtype: str, threads: int) -> None:
         """`dtype`: of the model; `threads` of an engine on CPUs."""
+        self._early = OwnStart()
+        self._early.process(PROCESS, created())
         # Whatever keeps vLLM from being imported: it is to stand in the worker's log, which is not known yet.
-        with suppress(Exception), large_imports():
+        with self._early.part("imports"), suppress(Exception), large_imports():
             from rljob_runtime.engines.vllm_shape import early_environment
 
             os.environ.update(early_environment(accelerator, dtype, threads, os.getpid()))
@@ -49,6 +52,9 @@ class RolloutWorker(rollout_worker.RolloutWorker):
     ) -> None:
         """Be the worker that is made of these by itself; once, before anything else is asked."""
         super().__init__(factory, arguments, name, address, keys, sampled, log)
+        # To the worker its process ends here; what was imported in it before is told apart.
+        self._early.add(each for each in self._start.parts if each.part != PROCESS)
+        self._start = self._early
 
 
 def start_early_worker(accelerator: Accelerator, dtype: str, threads: int, **options: Any) -> Any:

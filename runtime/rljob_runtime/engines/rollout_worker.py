@@ -26,7 +26,7 @@ from rljob_runtime.net.auth import Endpoint, Gate
 from rljob_runtime.net.keys import ServerSide, server_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.site import process_log
-from rljob_runtime.site.own_start import OwnStart, StartPart, created
+from rljob_runtime.site.own_start import PROCESS, OwnStart, StartPart, created
 from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class RolloutWorker:
         kind use; None: it is not. `log`: see `process_log.begin`."""
         process_log.begin(log)
         self._start = OwnStart()
-        self._start.process("process", created())
+        self._start.process(PROCESS, created())
         self.refused: Counter[str] = Counter()
         """Messages that were refused, by kind."""
         # What makes an engine imports what it needs; the engine itself is made by `start`.

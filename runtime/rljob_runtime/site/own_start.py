@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import msgspec
 import psutil
 
+PROCESS = "process"
+"""The part in which a process is made, until it runs what it was made for."""
 _EARLIER = 2.0
 """Seconds by which a process may seem to have been made before it was asked for: hosts' clocks differ."""
 
@@ -84,6 +86,10 @@ def created() -> float | None:
 
 
 def of_one_start(parts: Iterable[StartPart], asked: float) -> tuple[StartPart, ...]:
-    """The parts of a worker that was asked for at `asked`, without those that began before: Ray may have
-    given it a process that was there."""
-    return tuple(each for each in parts if each.start >= asked - _EARLIER)
+    """The parts of a worker that was asked for at `asked`. Where its process was there before, what had ended
+    by then is no part, and what had not is one from then on."""
+    return tuple(
+        each if each.start >= asked - _EARLIER else StartPart(each.part, asked, each.end - asked)
+        for each in parts
+        if each.start >= asked - _EARLIER or each.end > asked
+    )

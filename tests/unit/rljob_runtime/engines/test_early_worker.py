@@ -33,6 +33,8 @@ def test_it_begins_an_engine_core_and_then_is_what_it_is_told(
         keys, _ = Keyring().pair("engines")
         worker.begin(f"{__name__}:made", {"seed": 7}, "fast-0", "ipc:///nowhere", keys)
         assert worker._engine == ("fast-0", 7)
+        # What was imported before, and what its engine's factory imported.
+        assert [each.part for each in worker._start.parts] == ["process", "imports", "imports"]
     finally:
         os.environ.clear()
         os.environ.update(before)

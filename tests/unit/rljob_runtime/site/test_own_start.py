@@ -66,13 +66,20 @@ def test_when_a_process_was_made_is_known_to_a_part_of_a_second() -> None:
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [
-        (100.0, ["process", "core"]),
-        (101.5, ["process", "core"]),
-        (103.0, ["core"]),
-        (0.0, ["process", "core"]),
+        (100.0, [("process", 100.0, 4.0), ("core", 104.0, 60.0)]),
+        (101.5, [("process", 100.0, 4.0), ("core", 104.0, 60.0)]),
+        (103.0, [("process", 103.0, 1.0), ("core", 104.0, 60.0)]),
+        (104.0, [("core", 104.0, 60.0)]),
+        (124.0, [("core", 124.0, 40.0)]),
+        (0.0, [("process", 100.0, 4.0), ("core", 104.0, 60.0)]),
     ],
-    ids=["after it was asked for", "a clock a little behind", "a process that was there", "not known"],
-)
-def test_a_process_that_was_there_before_it_was_asked_for_is_no_part(asked: float, kept: list[str]) -> None:
+    ids=[
+        "after it was asked for", "a clock a little behind", "a process that was there", "and had ended",
+        "a part that goes on", "not known",
+    ],
+)  # fmt: skip
+def test_a_start_has_what_came_after_it_was_asked_for(
+    asked: float, kept: list[tuple[str, float, float]]
+) -> None:
     parts = [StartPart("process", 100.0, 4.0), StartPart("core", 104.0, 60.0)]
-    assert [each.part for each in of_one_start(parts, asked)] == kept
+    assert [(each.part, each.start, each.seconds) for each in of_one_start(parts, asked)] == kept
