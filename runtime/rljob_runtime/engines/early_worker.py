@@ -8,12 +8,10 @@ imported is told where it is needed.
 import importlib
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from rljob_runtime.devices import Accelerator
 from rljob_runtime.engines import early_core, rollout_worker
-from rljob_runtime.net.keys import ServerSide
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import PROCESS, OwnStart, created
 
@@ -40,18 +38,10 @@ class RolloutWorker(rollout_worker.RolloutWorker):
             for module in _IMPORTED:
                 importlib.import_module(module)
 
-    def begin(
-        self,
-        factory: str,
-        arguments: dict[str, Any],
-        name: str,
-        address: str,
-        keys: ServerSide,
-        sampled: Accelerator | None = None,
-        log: Path | None = None,
-    ) -> None:
-        """Be the worker that is made of these by itself; once, before anything else is asked."""
-        super().__init__(factory, arguments, name, address, keys, sampled, log)
+    def begin(self, *what: Any) -> None:
+        """Be the worker that `rollout_worker.RolloutWorker` makes of these; once, before anything else is
+        asked."""
+        super().__init__(*what)
         # To the worker its process ends here; what was imported in it before is told apart.
         self._early.add(each for each in self._start.parts if each.part != PROCESS)
         self._start = self._early
