@@ -10,7 +10,7 @@ engine's costs, which are fitted to the baseline's run; and what it predicts wit
 policy's own run, which differ where the machine had other work meanwhile. Figures are written as soon as each
 policy has run; no policy begins that would not end within `--seconds` if it took as long as the one before.
 
-    python -m tests.bench.routing_real --gpus 2 --seconds 270 --out $OUT --policies adaptive interleaved
+    python -m tests.bench.routing_real --gpus 4 --engines 3 --prompts 96 --seconds 600 --out $OUT
     python -m tests.bench.routing_real [--policies adaptive interleaved]                two engines on CPUs
 """
 
@@ -85,7 +85,6 @@ class Ran:
 
 def job_of(options: argparse.Namespace, work: Work, routing: dict[str, Any], heavy: int) -> dict[str, Any]:
     gpu = options.gpus > 0
-    engines = options.gpus or 2
     return copy_job(
         "routing-real",
         gpu,
@@ -100,7 +99,7 @@ def job_of(options: argparse.Namespace, work: Work, routing: dict[str, Any], hea
             "async": {"maxStaleness": 0},
             "parallel": {"maxTokensPerMicroBatch": work.cap + PROMPT_TOKENS},
         },
-        {"fastRollout": engines - heavy, "heavyRollout": heavy},
+        {"fastRollout": options.engines - heavy, "heavyRollout": heavy},
     )  # fmt: skip
 
 
@@ -108,7 +107,7 @@ def run(folder: Path, job: dict[str, Any], work: Work, seconds: float) -> Ran:
     """Run a job to its end, within so many seconds."""
     folder.mkdir(parents=True)
     write_lengths(folder, lengths(work, job["spec"]["training"]["schedule"]["totalSteps"]), work.cap)
-    # The trainer shares a GPU with an engine; it works while the engines wait.
+    # Where there is no GPU for the trainer alone it shares one with an engine, and works while engines wait.
     output = run_job(folder, job, seconds, "--share")
     rows = read_metrics(output / "metrics.jsonl").rows
     generation = measured(output, work.prompts).after(SKIPPED)
@@ -174,7 +173,8 @@ def figures(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--gpus", type=int, default=0, help="engines on GPUs; 0: two on CPUs")
+    parser.add_argument("--gpus", type=int, default=0, help="0: on CPUs")
+    parser.add_argument("--engines", type=int, help="default: one on each GPU, or two on CPUs")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--prompts", type=int)
     parser.add_argument("--limit", type=int)
@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--policies", nargs="*", default=["adaptive"], choices=sorted(POLICIES))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    options.engines = options.engines or options.gpus or 2
     usual = GPU if options.gpus else CPU
     work = Work(
         options.prompts or usual.prompts, usual.cap, options.mean or usual.mean, options.limit or usual.limit
