@@ -1,11 +1,12 @@
 """Layers of a model, compiled.
 
 Guarantees: the model's weights keep their names, and what wraps layers (sharding, recomputation) stays
-outside of what is compiled; layers that are alike share what is compiled, whatever their number.
+outside of what is compiled; layers that are alike share what is compiled, whatever their number; what is
+compiled for a pass of many tokens serves one of few as well.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import get_compilation_metrics
 
 from rljob_runtime.job_errors import UnsupportedModel
+
+OPTIONS: Mapping[str, bool] = {"triton.mix_order_reduction_non_strict_mode": True}
+"""Of torch's compiler for GPUs, where it has them. By itself it fuses the two reductions of a norm's gradient
+only from some thousands of tokens on, and compiles for such passes alone, so that a shorter one compiles all
+again, which takes 18 s in the midst of training. With this they are fused for any number of tokens."""
 
 
 class Compilations:
@@ -80,6 +86,10 @@ def compile_layers(model: Any) -> None:
             f"{type(model).__name__} has no layers that can be compiled one by one: set "
             "training.compute.compile: false"
         )
+    # It takes seconds to import, which only what compiles needs to spend.
+    from torch._inductor import list_options
+
+    options = {name: value for name, value in OPTIONS.items() if name in list_options()}
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
-        layer.forward = torch.compile(layer.forward, dynamic=True)
+        layer.forward = torch.compile(layer.forward, dynamic=True, options=options)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.trainer.compilation import Compilations, compile_layers
+from rljob_runtime.trainer.compilation import OPTIONS, Compilations, compile_layers
 
 
 class _Layer(torch.nn.Linear):
@@ -28,6 +28,12 @@ def test_layers_are_compiled_and_nothing_else() -> None:
     assert all("forward" in vars(layer) for layer in model.layers)
     assert "forward" not in vars(model.head) and "forward" not in vars(model)
     assert [name for name, _ in model.named_parameters()] == names
+
+
+def test_this_torch_has_the_options_that_layers_are_compiled_with() -> None:
+    from torch._inductor import list_options
+
+    assert set(OPTIONS) <= set(list_options()), "without them shorter passes compile anew on a GPU"
 
 
 def test_time_of_compilations_is_told_that_of_backward_parts_too() -> None:
