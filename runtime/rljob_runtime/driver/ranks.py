@@ -8,29 +8,29 @@ processes with the job's initial weights.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from rljob_api import RLJob
-from rljob_runtime.devices import DeviceMissing, Devices
+from rljob_runtime.devices import DeviceMissing
 from rljob_runtime.driver.device_memory import no_memory_left
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.shared_devices import SharedDevices
+from rljob_runtime.fleet.worker_options import BESIDE, rank_options
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, TrainingDiverged, UnsupportedModel
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
-from rljob_runtime.site.actor_devices import ask_for_devices
-from rljob_runtime.site.nodes import only_on
 from rljob_runtime.site.own_start import OnStart, StartPart
 from rljob_runtime.site.process_log import last_line, log_file
 from rljob_runtime.trace.record.event_ranks import EventRanks
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 20.0
 """How long ranks may take to leave in order; then they are killed."""
-_BESIDE = "beside"
-"""Ray's concurrency group for calls beside the one that a rank is at. Without a group, a rank takes one call
-after the other."""
 _FOR_PEOPLE = (
     CheckpointError, DeviceMissing, FunctionLoadError, NoRoom, OwnFunctionFailed, RewardsUnfit, SampleTooLong,
     TrainingDiverged, UnsupportedModel,
@@ -86,6 +83,10 @@ class _RankDied(Exception):
         self.rank = rank
 
 
+def _name(rank: int) -> str:
+    return f"trainer-{rank}"
+
+
 async def _answer(rank: int, call: Awaitable[Any]) -> Any:
     """What a rank answers. Raises `_RankDied`, and what it raised."""
     from ray.exceptions import RayActorError
@@ -111,10 +112,13 @@ class RayTrainer:
         shared: SharedDevices | None = None,
         on_start: OnStart = lambda *_: None,
         logs: Path | None = None,
+        early: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """`shared`: the accelerators that ranks share with engines; None where each has its own. `on_start`:
         whom to tell where the time of a rank's start went. `logs`: the run's folder, where ranks log on one
-        machine; None in a cluster."""
+        machine; None in a cluster. `early`: actors of `trainer.early_rank` that were begun for the first
+        start, by the ranks' names: those of all ranks, or none."""
+        self._early = early
         self._logs = logs
         self._on_start = on_start
         self._shared = shared
@@ -144,13 +148,19 @@ class RayTrainer:
         self._starts += 1
         # New ranks have the initial weights until `load`.
         self.steps = 0
-        self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
+        specs = [self._spec(rank, len(nodes)) for rank in range(len(nodes))]
+        early, self._early = self._early, {}
+        if early:
+            self._ranks = [early[_name(rank)] for rank in range(len(nodes))]
+            await self._call("begin", specs, deadline=self._start_deadline)
+        else:
+            self._ranks = [self._start_rank(rank, node, specs[rank]) for rank, node in enumerate(nodes)]
         # Ray holds calls back until the actor's process runs, so that the deadline is that of its start too.
         address, *_ = await self._call("prepare", deadline=self._start_deadline)
         starts = await self._call("setup", address, deadline=self._start_deadline)
         for rank, parts in enumerate(starts):
             found = msgspec.msgpack.decode(parts, type=tuple[StartPart, ...])
-            self._on_start(f"trainer-{rank}", "trainer", found)
+            self._on_start(_name(rank), "trainer", found)
 
     async def stop(self) -> None:
         """End all ranks, leaving everything in order; `start` may follow."""
@@ -191,9 +201,9 @@ class RayTrainer:
         collective transport, a free address where they can meet the trainer. The next step may begin."""
         rank = self._ranks[:1]
         if not self.stores:
-            call = self._call("free_address", deadline=_LOOK, ranks=rank, group=_BESIDE)
+            call = self._call("free_address", deadline=_LOOK, ranks=rank, group=BESIDE)
             return WeightRef(version, self._route.transport, (await call)[0])
-        call = self._call("write_version", deadline=self._update_deadline, ranks=rank, group=_BESIDE)
+        call = self._call("write_version", deadline=self._update_deadline, ranks=rank, group=BESIDE)
         return msgspec.msgpack.decode((await call)[0], type=WeightRef)
 
     async def transmit(self, ref: WeightRef) -> bool:
@@ -205,7 +215,7 @@ class RayTrainer:
         """End the sending of `ref`, of whose engines one is lost."""
         await self._call(
             "break_off", msgspec.msgpack.encode(ref), why, deadline=self._update_deadline,
-            ranks=self._ranks[:1], group=_BESIDE,
+            ranks=self._ranks[:1], group=BESIDE,
         )  # fmt: skip
 
     async def save(self, step: int, state: bytes) -> None:
@@ -236,10 +246,8 @@ class RayTrainer:
         root = self._route.root
         return None if root is None else root / f"start-{start}"
 
-    def _start_rank(self, rank: int, node: str, world_size: int) -> Any:
-        import ray
-
-        trainer, kind = self._job.spec.pools.trainer, Devices.of(self._job.spec.accelerator)
+    def _spec(self, rank: int, world_size: int) -> bytes:
+        """What a rank of this start is told, in msgpack."""
         push = self._job.spec.training.async_.weight_sync
         root = self._weights_folder(self._starts)
         spec = TrainerSpec(
@@ -253,7 +261,7 @@ class RayTrainer:
             weights_root=str(root) if root is not None else None,
             serve=self._route.server_keys if self._route.transport == "tcp" and rank == 0 else None,
             events_folder=str(self._events_folder) if self._events_folder is not None else None,
-            events_rank=self._event_ranks.of(f"trainer-{rank}"),
+            events_rank=self._event_ranks.of(_name(rank)),
             rank=rank,
             world_size=world_size,
             total_updates=self._settings.total_updates,
@@ -262,20 +270,15 @@ class RayTrainer:
             keys=self._queue.keys,
             asked=time.time(),
             own_device=self._shared is None,
-            log=None if self._logs is None else str(log_file(self._logs, f"trainer-{rank}")),
+            log=None if self._logs is None else str(log_file(self._logs, _name(rank))),
         )
-        # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
-        # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.
-        options: dict[str, Any] = {
-            "num_cpus": 0,
-            "resources": {"trainer": 1},
-            "scheduling_strategy": only_on(node),
-            "concurrency_groups": {_BESIDE: 1},
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
-        }
-        shared = None if self._shared is None else self._shared.of("trainer", rank)
-        ask_for_devices(options, kind, 1, shared)
-        return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
+        return msgspec.msgpack.encode(spec)
+
+    def _start_rank(self, rank: int, node: str, spec: bytes) -> Any:
+        import ray
+
+        options = rank_options(self._job, rank, node, self._shared)
+        return ray.remote(**options)(TrainerActor).remote(spec)
 
     async def _call(
         self, method: str, *arguments: Any, deadline: Deadline, ranks: Any = None, group: str | None = None
@@ -318,7 +321,7 @@ class RayTrainer:
         """What the log of a rank that died ends with, on one machine."""
         if self._logs is None:
             return ""
-        file = log_file(self._logs, f"trainer-{rank}")
+        file = log_file(self._logs, _name(rank))
         line = last_line(file)
         return f"; its log, {file}, ends with: {line[:_MOST_LINE]}" if line else ""
 

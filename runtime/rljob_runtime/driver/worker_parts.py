@@ -58,9 +58,11 @@ def worker_parts(
             starts[worker] = WorkerStart(worker, pool, tuple(found))
 
     logs = inputs.options.folder if site.one_machine else None
+    early_ranks = {name: actor for name, actor in site.early.items() if name.startswith("trainer-")}
     trainer = RayTrainer(
-        job, settings, inputs.options, queue, inputs.events_folder, event_ranks, route, shared, started, logs
-    )
+        job, settings, inputs.options, queue, inputs.events_folder, event_ranks, route, shared, started, logs,
+        early_ranks,
+    )  # fmt: skip
     assembly.stack.push_async_callback(trainer.close)
     placement = RankPlacement(
         site, settings.trainer_ranks // job.spec.pools.trainer.replicas,

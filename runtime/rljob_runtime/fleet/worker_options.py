@@ -1,4 +1,4 @@
-"""What Ray is asked for with the actor of a rollout worker. Pure."""
+"""What Ray is asked for with the actor of a rollout worker, or of a rank of the trainer. Pure."""
 
 from typing import Any
 
@@ -11,6 +11,9 @@ from rljob_runtime.site.site import RESOURCES
 
 POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
 """The pools' names as fields of the RLJob's model."""
+BESIDE = "beside"
+"""Ray's concurrency group for calls beside the one that a rank is at. Without a group, a rank takes one call
+after the other."""
 
 
 def worker_options(
@@ -33,4 +36,20 @@ def worker_options(
     number = int(name.rpartition("-")[2])
     devices = None if shared is None else shared.of(pool, number)
     ask_for_devices(options, Devices.of(job.spec.accelerator), workers.accelerators_per_worker, devices)
+    return options
+
+
+def rank_options(job: RLJob, rank: int, node: str, shared: SharedDevices | None) -> dict[str, Any]:
+    """Of a rank of the trainer on the Ray node with the id `node`; `shared` as in `worker_options`."""
+    # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
+    # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "resources": {"trainer": 1},
+        "scheduling_strategy": only_on(node),
+        "concurrency_groups": {BESIDE: 1},
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(job.spec.pools.trainer.cpus_per_worker)}},
+    }
+    devices = None if shared is None else shared.of("trainer", rank)
+    ask_for_devices(options, Devices.of(job.spec.accelerator), 1, devices)
     return options

@@ -32,7 +32,7 @@ class Machine:
     processes: Sequence[psutil.Process] = ()
     """Ray's own, without which no actor goes on."""
     early: Mapping[str, Any] = field(default_factory=dict)
-    """Actors that were begun on it for rollout workers, by their names (`fleet/early_workers.py`)."""
+    """Actors that were begun on it for workers, by their names (`fleet/early_workers.py`)."""
 
 
 @contextmanager

@@ -109,14 +109,12 @@ class TrainerActor:
         they meet, and returns where: host:port."""
         import ray
 
-        with self._start.part("imports"), large_imports():
-            from torch._C._distributed_c10d import TCPStore
-            from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
-
-            import rljob_runtime.trainer.rank  # noqa: F401 - for `setup`
-
+        with self._start.part("imports"):
+            import_needed()
         if self._spec.rank:
             return None
+        from torch._C._distributed_c10d import TCPStore
+
         host = ray.util.get_node_ip_address()
         # Port 0 takes a free one. Without waiting, for the others learn the address from what this returns.
         self._store = TCPStore(host, 0, self._spec.world_size, is_master=True, wait_for_workers=False)
@@ -314,6 +312,14 @@ class TrainerActor:
         if self._worker is None:
             raise RuntimeError("setup comes first")
         return self._worker
+
+
+def import_needed() -> None:
+    """Import what a rank needs in any case."""
+    with large_imports():
+        from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
+
+        import rljob_runtime.trainer.rank  # noqa: F401 - for `setup`
 
 
 def _sender(transport: str, call_seconds: float) -> CollectiveSender:

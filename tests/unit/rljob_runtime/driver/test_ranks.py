@@ -57,6 +57,7 @@ def test_a_call_that_takes_too_long_ends_the_ranks_and_names_the_field(
     killed: list[object] = []
     monkeypatch.setattr(ray, "kill", killed.append)
     monkeypatch.setattr(RayTrainer, "_start_rank", lambda *_: Rank(method))
+    monkeypatch.setattr(RayTrainer, "_spec", lambda *_: b"")
     timeouts = {"startSeconds": 100, "weightUpdateSeconds": 200, "stepSeconds": 300}
     manifest = RLJob.model_validate(job({"training.timeouts": timeouts}))
     options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
@@ -114,5 +115,49 @@ def test_what_a_rank_raised_is_told(monkeypatch: pytest.MonkeyPatch, raised: Exc
         with pytest.raises(TrainerDied) as error:
             await trainer.step(0, 0, [1])
         assert str(error.value).startswith(f"the trainer failed at step: {told}")
+
+    run_virtual(main())
+
+
+class Begun:
+    """A rank that keeps what is asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: object) -> object:
+            self.calls.append((method, *arguments))
+            return msgspec.msgpack.encode(()) if method == "setup" else "127.0.0.1:1"
+
+        return SimpleNamespace(remote=call)
+
+
+def test_ranks_that_were_begun_early_are_told_what_they_are_at_the_first_start_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+
+    killed: list[object] = []
+    monkeypatch.setattr(ray, "kill", killed.append)
+    early, later = [Begun(), Begun()], [Begun(), Begun()]
+    monkeypatch.setattr(RayTrainer, "_start_rank", lambda _, rank, *__: later[rank])
+    monkeypatch.setattr(RayTrainer, "_spec", lambda _, rank, world_size: b"%d of %d" % (rank, world_size))
+    manifest = RLJob.model_validate(job())
+    options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+    route: Any = SimpleNamespace(root=None, transport="shm")
+    specs = [b"0 of 2", b"1 of 2"]
+
+    async def main() -> None:
+        trainer = RayTrainer(
+            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route,
+            early={f"trainer-{rank}": actor for rank, actor in enumerate(early)},
+        )  # fmt: skip
+        await trainer.start(["node", "node"])
+        assert [rank.calls[0] for rank in early] == [("begin", specs)] * 2
+        assert [call[0] for call in early[1].calls] == ["begin", "prepare", "setup"]
+        await trainer.start(["node", "node"])
+        assert killed == early, "its processes are ended with the start"
+        assert [call[0] for call in later[1].calls] == ["prepare", "setup"]
 
     run_virtual(main())
