@@ -1,5 +1,6 @@
 """A real run loses its processes one after the other: no prompt is lost, none is trained twice."""
 
+import copy
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.sample_log import read_samples
 from rljob_runtime.trace.record.start_log import read_starts
 from rljob_runtime.trace.report.page import REPORT_FILE
+from rljob_runtime.trainer.checkpoint import newest
 from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, Run, held, hold, manifest, processes, running
 from tests.support.runtime.traces import made
 
@@ -245,11 +247,43 @@ def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_e
         assert sorted(uid for uids in trained.values() for uid in uids) == list(range(12 * PROMPTS))
         assert {len(trained[step]) for step in range(done, len(trained) - 1)} <= {7}
         assert_counts_sum(run)
+    assert_another_model_is_refused(run, file, job)
     job["spec"]["training"]["schedule"] = {"totalSteps": 2}
     file.write_text(yaml.safe_dump(job))
     with running(file, "--resume") as run:
         assert run.end() == 2, run.log.read_text()
         assert f"has {len(trained)} steps, and training.schedule.totalSteps is 2: set" in run.log.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_checkpoint_that_cannot_be_loaded_is_told_without_the_advice_to_go_on_from_it(tmp_path):
+    file, _ = manifest(tmp_path, 12, ONE_ENGINE, checkpoint={"everySteps": 1, "keep": 2}, **held(tmp_path, 2))
+    with running(file) as run:
+        run.wait_for_step(2)
+        run.process.kill()
+        run.end()
+    (newest(run.folder / "checkpoints") / ".metadata").unlink()
+    run.log.unlink()
+    with running(file, "--resume") as run:
+        assert run.end() == 1, run.log.read_text()
+        told = run.log.read_text()
+    assert "cannot be loaded (No such file or directory): it is damaged, or of another model: take" in told
+    assert "Go on with" not in told
+
+
+def assert_another_model_is_refused(run, file, job):
+    """Before anything is started; the run's folder stays as it was."""
+    kept = [run.folder / name for name in ("job.yaml", "finished", "model_files/config.json")]
+    before = [each.read_bytes() for each in kept]
+    other = copy.deepcopy(job)
+    other["spec"]["training"]["model"]["random"]["layers"] = 4
+    file.write_text(yaml.safe_dump(other))
+    with running(file, "--resume") as refused:
+        assert refused.end() == 2, refused.log.read_text()
+        error, last = refused.log.read_text().splitlines()[-2:]
+    assert "spec.training.model.random.layers: 4, and the run began with 2: set it back to go on" in error
+    assert last == "1 error. Nothing was started."
+    assert [each.read_bytes() for each in kept] == before
 
 
 @contextmanager

@@ -45,6 +45,8 @@ class Asked:
     """Whether workers may share accelerators."""
     memory: int
     """Bytes that were free before anything was started."""
+    resumes: bool = False
+    """Whether a run in the folder goes on."""
     makes_model: bool = False
     """Whether the process makes the job's random model afterwards, if nothing is wrong."""
 
@@ -120,10 +122,26 @@ def examine(asked: Asked) -> Verdict:
 
         errors, doubts = check(asked.manifest)
         warnings += map(str, doubts)
-        errors = errors or _check_machine(asked)
+        errors = errors or [*_check_resume(asked), *_check_machine(asked)]
     except Exception as error:  # noqa: BLE001 - told by the process that asked
         return broken_by(error, warnings, time.time())
     return Verdict(time.time(), tuple(errors), tuple(warnings))
+
+
+def _check_resume(asked: Asked) -> list[Finding]:
+    """Why the run in the folder cannot go on with the model that the job asks for."""
+    if not asked.resumes:
+        return []
+    from rljob_runtime.driver.resumed_model import model_problems
+    from rljob_runtime.trainer.checkpoint import CheckpointError
+
+    manifest = asked.manifest
+    try:
+        found = model_problems(manifest.job, asked.folder.absolute(), manifest.folder)
+    except CheckpointError:
+        # The job says so when it begins: it is no error of the manifest.
+        return []
+    return [manifest.find(each) for each in found]
 
 
 def _check_machine(asked: Asked) -> list[Finding]:

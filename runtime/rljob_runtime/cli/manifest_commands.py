@@ -44,9 +44,10 @@ def run(options: argparse.Namespace) -> int:
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
         decision = look(folder, options.begin)
         random = manifest.job.spec.training.model.random is not None
-        there = decision is Decision.GO_ON and (folder / INITIAL_MODEL).exists()
+        resumes = decision is Decision.GO_ON
+        there = resumes and (folder / INITIAL_MODEL).exists()
         sweep(SHARED_MEMORY)  # what killed runs left there does not count against this one
-        asked = Asked(manifest, folder, options.share, free_memory(), random and not there)
+        asked = Asked(manifest, folder, options.share, free_memory(), resumes, random and not there)
         with checking(asked) as check:
             return _run_when_checked(asked, check, options)
     except ManifestError as error:

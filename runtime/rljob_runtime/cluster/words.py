@@ -5,6 +5,7 @@ say so are the same on one machine and in a cluster, and know of neither.
 """
 
 _IN_A_CLUSTER = (
+    (", or beside it with another --output", ""),
     # A job of the same name has the same folder on the volume, and goes on with what is in it.
     ("with --resume", "by deleting the RLJob and applying it again"),
     ("with --restart", "as an RLJob of another name"),

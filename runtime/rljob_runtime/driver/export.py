@@ -40,7 +40,7 @@ MODEL = "model"
 """Folder of the trained model in a run's folder."""
 ADAPTER = "adapter"
 """Folder of the trained adapter in a run's folder, where there is one."""
-_FILES = "model_files"
+MODEL_FILES = "model_files"
 """Folder of what a model has beside weights, in a run's folder."""
 _CONFIG = "config.json"
 _COPIED = (_CONFIG, "generation_config.json")
@@ -57,7 +57,7 @@ def keep_model_files(
 ) -> None:
     """Copy what a model has beside its weights, configuration and tokenizer, to the run's folder; where an
     adapter is trained, also its configuration. Raises `NoSuchLayers`."""
-    with _whole(run_folder / _FILES) as folder:
+    with _whole(run_folder / MODEL_FILES) as folder:
         for name in _COPIED:
             if (model_folder / name).is_file():
                 shutil.copyfile(model_folder / name, folder / name)
@@ -71,7 +71,7 @@ def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
     """Write the model of a run's checkpoint, the newest or that of `step`, to `destination`, in place of what
     is there. Returns the checkpoint's step. Raises `ExportRefused`, `CheckpointError`."""
     source, training = _checkpoint(run_folder, step), _training(run_folder)
-    files, dtype, done = run_folder / _FILES, training.model.dtype, checkpoint.step_of(source)
+    files, dtype, done = run_folder / MODEL_FILES, training.model.dtype, checkpoint.step_of(source)
     base = _base(files) if training.adapter is not None else None
     with _written(destination, run_folder, source) as folder:
         shutil.copytree(files, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(ADAPTER_CONFIG))
@@ -91,7 +91,7 @@ def export_adapter(run_folder: Path, destination: Path, step: int | None = None)
     if training.adapter is None:
         raise ExportRefused(f"{run_folder} has no adapter: it trained all weights (training.adapter)")
     with _written(destination, run_folder, source) as folder:
-        files = run_folder / _FILES
+        files = run_folder / MODEL_FILES
         shutil.copytree(files, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_COPIED))
         _write_adapter(source, folder, training.model.dtype, {"step": str(checkpoint.step_of(source))})
     return checkpoint.step_of(source)
@@ -99,7 +99,7 @@ def export_adapter(run_folder: Path, destination: Path, step: int | None = None)
 
 def _training(run_folder: Path) -> Training:
     """What the run was asked for."""
-    files = run_folder / _FILES
+    files = run_folder / MODEL_FILES
     if not (files / _CONFIG).is_file():
         raise ExportRefused(
             f"{files} has no {_CONFIG}: the run's folder is not whole; --resume writes it anew"

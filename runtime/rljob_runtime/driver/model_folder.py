@@ -1,9 +1,13 @@
 """Where a run's models and checkpoints lie, and the Hugging Face folder that engines and trainer load."""
 
+import json
+import shutil
 from pathlib import Path
 
 from rljob_api import RLJob
+from rljob_api.model import RandomModel
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.manifest.same_model import of_random
 from rljob_runtime.run_folder import INITIAL_MODEL, FolderRefused, RunOptions
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.trainer.checkpoint import newest
@@ -20,9 +24,20 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
     if options.model_made is not None:
         options.model_made()
     folder = options.folder / INITIAL_MODEL
-    if model.random is not None and not (folder / "config.json").exists():
+    if model.random is not None and not _is_made(folder, model.random, tokenizer.vocabulary_size):
+        # One of another shape: of a run that was stopped before its first checkpoint, and changed.
+        shutil.rmtree(folder, ignore_errors=True)
         make_initial_model(job, folder, tokenizer)
     return folder
+
+
+def _is_made(folder: Path, shape: RandomModel, tokens: int) -> bool:
+    """Whether the folder holds a random model of this shape, for a tokenizer of so many tokens."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return not of_random(shape, tokens, config)
 
 
 def import_makers() -> None:

@@ -6,11 +6,11 @@ as it should be, no sample older than the bound, and without waiting for ever; a
 line that says what to do.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from rljob_api.adapter import Adapter
 from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.fingerprint import DataFingerprint, difference
@@ -19,47 +19,52 @@ from rljob_runtime.groups.masking import context_tokens, oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.groups.state import JobState, RolloutSettings
 from rljob_runtime.samples import Group, Sample, decode_group
-from rljob_runtime.trainer.checkpoint import damaged, newest, read_head
+from rljob_runtime.trainer.checkpoint import Head, damaged, newest, read_head
 
 _OR_ANEW = "or more to go on with --resume, or begin anew with --restart"
 
 
 class ResumeRefused(ValueError):
-    """The job asks for less than the run has trained; the message says what to change."""
+    """The job asks for another model, or for less, than the run has trained; the message says what to
+    change."""
 
 
-def check_resume(
-    checkpoints: Path, data: DataFingerprint, schedule: Schedule, rows: int, adapter: Adapter | None = None
-) -> Origin:
-    """Where the newest checkpoint in `checkpoints` lets a job with this schedule, and `rows` prompts in an
-    epoch, begin; without a checkpoint, at nothing. Raises `DataError` where it was written with other data,
-    `ResumeRefused` where it has another adapter or is beyond the job's end, and `CheckpointError` where it
-    cannot be read."""
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint without its tensors."""
+
+    folder: Path
+    head: Head
+    state: JobState
+
+
+def read_saved(checkpoints: Path) -> Saved | None:
+    """The newest checkpoint in `checkpoints`; None where there is none. Raises `CheckpointError`."""
     folder = newest(checkpoints)
     if folder is None:
-        return Origin()
+        return None
     head, extra = read_head(folder)
     try:
-        state = msgspec.msgpack.decode(extra, type=JobState)
+        return Saved(folder, head, msgspec.msgpack.decode(extra, type=JobState))
     except msgspec.DecodeError as error:
         raise damaged(folder, error) from error
+
+
+def check_resume(checkpoints: Path, data: DataFingerprint, schedule: Schedule, rows: int) -> Origin:
+    """Where the newest checkpoint in `checkpoints` lets a job with this schedule, and `rows` prompts in an
+    epoch, begin; without a checkpoint, at nothing. Raises `DataError` where it was written with other data,
+    `ResumeRefused` where it is beyond the job's end, and `CheckpointError` where it cannot be read."""
+    saved = read_saved(checkpoints)
+    if saved is None:
+        return Origin()
+    state = saved.state
     why = difference(state.data, data)
     if why is not None:
         raise DataError(why)
-    wanted = adapter.words if adapter is not None else None
-    if state.adapter != wanted:
-        raise ResumeRefused(
-            f"{folder} has {_trained(state.adapter)}, and the job asks for {_trained(wanted)}: set "
-            "training.adapter back to go on with --resume, or begin anew with --restart"
-        )
     why = beyond(state, schedule, rows)
     if why is not None:
-        raise ResumeRefused(f"{folder} {why}")
-    return Origin(state.step, state.ledger.trained, state.ledger.refused, head.updates)
-
-
-def _trained(adapter: str | None) -> str:
-    return "all weights, without an adapter" if adapter is None else f"an adapter ({adapter})"
+        raise ResumeRefused(f"{saved.folder} {why}")
+    return Origin(state.step, state.ledger.trained, state.ledger.refused, saved.head.updates)
 
 
 def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:

@@ -36,6 +36,7 @@ from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.driver.open_teacher import TeacherUnfit, opened_teacher
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
+from rljob_runtime.driver.resumed_model import check_model
 from rljob_runtime.driver.reward_failures import RewardsNeverWorked
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
@@ -49,7 +50,7 @@ from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.ray_folder import RayFolderUnfit
 from rljob_runtime.site.site import Site, one_machine
-from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.lasting import LastingView
 from rljob_runtime.view.progress import Progress, Summary
@@ -112,7 +113,7 @@ def carry_out(
     running = _Running(job, options, open_site, view, start, before_signals)
     try:
         code = asyncio.run(running.main())
-        ended, why = "done" if code == ExitCode.DONE else "stopped", None
+        ended, why, again = "done" if code == ExitCode.DONE else "stopped", None, code != ExitCode.DONE
         if code == ExitCode.DONE:
             _mark_finished(options.folder)
     # Whatever ends a job is told in one line; all of it stands in the log.
@@ -121,7 +122,9 @@ def carry_out(
         log.error("the job failed", exc_info=error)
         code = ExitCode.REFUSED if isinstance(cause, _REFUSED) else ExitCode.FAILED
         ended, why = "failed", f"{_one_line(cause)} (more in {options.folder / 'driver.log'})"
-    running.finish(ended, time.time() - began)
+        # It would only meet the same checkpoint.
+        again = not isinstance(cause, CheckpointUnreadable)
+    running.finish(ended, time.time() - began, again)
     return Outcome(code, why)
 
 
@@ -163,9 +166,8 @@ class _Running:
         held_out = held_out_sets(training, prompts, tokenizer, options.manifest_folder)
         origin = Origin()
         if options.resume:
-            origin = check_resume(
-                self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows, training.adapter
-            )
+            check_model(job, options.folder, options.manifest_folder)
+            origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
         sizes = job_settings(job, prompts.rows, origin)
         groups = sizes.total_groups if sizes.uids is None else sizes.uids
         forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
@@ -194,8 +196,8 @@ class _Running:
         self._model = await observer.ended()
         return ExitCode.DONE if self._session.done else ExitCode.STOPPED
 
-    def finish(self, outcome: str, seconds: float) -> None:
-        """Say how the job ended."""
+    def finish(self, outcome: str, seconds: float, again: bool) -> None:
+        """Say how the job ended; `again`: also how to go on, where there is a checkpoint."""
         for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
             signal.signal(number, lambda *_: self._report.give_up())
         tracker = self._observer.tracker if self._observer is not None else None
@@ -216,7 +218,7 @@ class _Running:
                 report=str(report) if report is not None else None,
                 checkpoint=str(checkpoint) if checkpoint is not None else None,
                 model=str(self._model) if self._model is not None else None,
-                hint=self._how_to_go_on() if outcome != "done" and checkpoint is not None else None,
+                hint=self._how_to_go_on() if again and checkpoint is not None else None,
             )
         )
 

@@ -17,6 +17,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read; the message says why, and what to do."""
 
 
+class CheckpointUnreadable(CheckpointError):
+    """A checkpoint is there and cannot be loaded as it is."""
+
+
 LATEST = "latest"
 _PARTIAL = ".tmp"
 _EXTRA = "extra.bin"
@@ -88,13 +92,15 @@ def read_head(folder: Path) -> tuple[Head, bytes]:
     except (OSError, msgspec.DecodeError) as error:
         raise damaged(folder, error) from error
     if head.format != _FORMAT:
-        raise CheckpointError(f"{folder} has format {head.format}, this version of rljob reads {_FORMAT}")
+        raise CheckpointUnreadable(
+            f"{folder} has format {head.format}, this version of rljob reads {_FORMAT}"
+        )
     return head, extra
 
 
-def damaged(folder: Path, error: BaseException) -> CheckpointError:
+def damaged(folder: Path, error: BaseException) -> CheckpointUnreadable:
     """The error to raise for a checkpoint that cannot be read because of `error`."""
-    return CheckpointError(
+    return CheckpointUnreadable(
         f"{folder} cannot be loaded ({reason(error)}): it is damaged, or of another model: take the model "
         "that the run began with (training.model), or remove this folder to go on from the checkpoint before "
         "it"

@@ -8,6 +8,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint, difference
 from rljob_runtime.driver.resume import beyond
 from rljob_runtime.driver.run import _one_line
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.manifest.same_model import other_adapter
 from rljob_runtime.trainer.checkpoint_tensors import _explain
 from tests.support.runtime.resumes import saved
 
@@ -24,6 +25,11 @@ def test_other_data():
 def test_fewer_steps_than_were_trained():
     said = in_a_cluster(str(beyond(saved(4, Ledger(), []), Schedule(total_steps=3), 8)))
     assert said.endswith(f"set it to 4 or more to {AGAIN}, {ANEW}")
+
+
+def test_another_model():
+    said = in_a_cluster(str(other_adapter("rank 4", None)))
+    assert said.endswith(f"set it back to {AGAIN}, {ANEW}.")
 
 
 def test_a_full_disk(tmp_path):

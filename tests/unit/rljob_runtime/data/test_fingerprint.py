@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from rljob_api.adapter import Adapter
 from rljob_api.data import Data
 from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
@@ -101,10 +100,10 @@ def test_generated_data_depends_on_the_seed(tmp_path: Path) -> None:
     assert difference(first, other) is not None
 
 
-def saved(root: Path, data: DataFingerprint, adapter: str | None = None) -> Path:
+def saved(root: Path, data: DataFingerprint) -> Path:
     """A checkpoint without tensors."""
     partial = checkpoint.begin(root, 3)
-    state = JobState(3, Ledger(), [], GroupCounts(), data, adapter=adapter)
+    state = JobState(3, Ledger(), [], GroupCounts(), data)
     checkpoint.write_head(partial, Head(updates=3), msgspec.msgpack.encode(state))
     return checkpoint.finish(partial, keep=2)
 
@@ -131,32 +130,3 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     folder = checkpoint.finish(partial, keep=2)
     with pytest.raises(CheckpointError, match=r"has format 1, this version of rljob reads \d"):
         checkpoint.read_head(folder)
-
-
-SMALL, LARGE = Adapter(rank=4), Adapter(rank=8, target_modules=["q_proj"])
-
-
-@pytest.mark.parametrize(
-    ("was", "wanted", "said"),
-    [
-        (None, None, None),
-        (SMALL, SMALL, None),
-        (None, SMALL, r"has all weights, without an adapter, and the job asks for an adapter \(rank 4, "),
-        (SMALL, None, r"has an adapter \(rank 4, alpha 32, for all linear layers\), and .* all weights"),
-        (
-            SMALL,
-            LARGE,
-            r"has an adapter \(rank 4, .*\), and .* \(rank 8, alpha 32, for q_proj\): set training",
-        ),
-    ],
-)
-def test_a_run_goes_on_with_its_adapter(
-    tmp_path: Path, was: Adapter | None, wanted: Adapter | None, said: str | None
-) -> None:
-    recorded, root, schedule = fingerprint(tmp_path), tmp_path / "checkpoints", Schedule(total_steps=5)
-    saved(root, recorded, was.words if was is not None else None)
-    if said is None:
-        assert check_resume(root, recorded, schedule, len(ROWS), wanted) == Origin(step=3, updates=3)
-    else:
-        with pytest.raises(ResumeRefused, match=said):
-            check_resume(root, recorded, schedule, len(ROWS), wanted)

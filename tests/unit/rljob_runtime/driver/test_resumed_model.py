@@ -1,0 +1,106 @@
+"""The model of a run that goes on: what is compared with what the job asks for, and where it is found."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from rljob_api import RLJob
+from rljob_runtime.cli.checking import Asked, examine
+from rljob_runtime.data.tokenizer import CharacterTokenizer
+from rljob_runtime.driver.model_folder import CHECKPOINTS, engine_model
+from rljob_runtime.driver.resume import ResumeRefused
+from rljob_runtime.driver.resumed_model import check_model, model_problems
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.manifest.load import read
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.trainer import checkpoint
+from rljob_runtime.trainer.checkpoint import Head
+from tests.support.jobs import job
+from tests.support.runtime.resumes import saved
+
+LAYERS = "training.model.random.layers"
+ADAPTER = {"training.adapter": {"rank": 4}}
+WORDS = "rank 4, alpha 32, for all linear layers"
+
+
+def wanted(**changes: Any) -> RLJob:
+    return RLJob.model_validate(job(changes))
+
+
+def run_of(folder: Path, adapter: str | None = None) -> Path:
+    """A run of two layers, stopped after a checkpoint."""
+    (folder / "model_files").mkdir(parents=True)
+    (folder / "model_files" / "config.json").write_text(json.dumps({"num_hidden_layers": 2}))
+    partial = checkpoint.begin(folder / CHECKPOINTS, 3)
+    state = msgspec.structs.replace(saved(3, Ledger(12), []), adapter=adapter)
+    checkpoint.write_head(partial, Head(updates=3), msgspec.msgpack.encode(state))
+    checkpoint.finish(partial, keep=2)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("adapter", "changes", "told"),
+    [
+        (None, {}, []),
+        (WORDS, ADAPTER, []),
+        (None, {LAYERS: 4}, ["spec.training.model.random.layers: 4, and the run began with 2"]),
+        (None, ADAPTER, ["spec.training.adapter: the job asks for an adapter (rank 4"]),
+        (
+            WORDS,
+            {LAYERS: 4},
+            ["spec.training.model.random.layers: 4", "spec.training.adapter: the job asks for all weights"],
+        ),
+    ],
+)
+def test_what_a_run_goes_on_with(
+    tmp_path: Path, adapter: str | None, changes: dict[str, Any], told: list[str]
+) -> None:
+    run = run_of(tmp_path / "run", adapter)
+    found = model_problems(wanted(**changes), run, tmp_path)
+    assert len(found) == len(told)
+    assert all(str(each).startswith(words) for each, words in zip(found, told, strict=True))
+
+
+def test_the_driver_refuses_it_in_one_line(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    check_model(wanted(), run, tmp_path)
+    with pytest.raises(ResumeRefused, match=r"^spec.*layers: 4, and .*\. spec.training.adapter: .*--output$"):
+        check_model(wanted(**{LAYERS: 4}, **ADAPTER), run, tmp_path)
+
+
+def test_without_a_checkpoint_or_what_says_the_models_shape_nothing_is_told(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    (run / "model_files" / "config.json").write_text("[")
+    assert model_problems(wanted(**{LAYERS: 4}), run, tmp_path) == []
+    assert model_problems(wanted(**{LAYERS: 4}), tmp_path / "another", tmp_path) == []
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_it_is_told_when_the_manifest_is_checked(tmp_path: Path, damaged: bool) -> None:
+    """With its line; of a checkpoint that cannot be read nothing: that is no error of the manifest."""
+    run = run_of(tmp_path / "run")
+    if damaged:
+        (run / CHECKPOINTS / "step_3" / "extra.bin").write_bytes(b"\x81")
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job({LAYERS: 4, "training.rollout.engine": {"torch": {}}})))
+    line = file.read_text().splitlines().index("        layers: 4") + 1
+    found = examine(Asked(read(file), run, share=False, memory=2**50, resumes=True))
+    expected = [] if damaged else [f"{file}:{line}  spec.training.model.random.layers: 4, and the run began"]
+    assert found.broken is None
+    assert [str(each)[: len(words)] for each, words in zip(found.errors, expected, strict=True)] == expected
+    assert examine(Asked(read(file), run, share=False, memory=2**50)).errors == ()
+
+
+def test_a_random_model_of_another_shape_is_made_again(tmp_path: Path) -> None:
+    """Of a run that has no checkpoint yet."""
+    options = RunOptions(tmp_path, tmp_path, resume=True, live=False)
+    tokenizer = CharacterTokenizer("abc")
+    for layers, made in ((1, True), (1, False), (2, True)):
+        folder = engine_model(wanted(**{LAYERS: layers}), options, tokenizer)
+        assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == layers
+        assert (folder / "seen").exists() is not made
+        (folder / "seen").touch()
