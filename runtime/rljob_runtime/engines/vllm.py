@@ -23,6 +23,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines import early_core
 from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.finished_texts import FinishedTexts
+from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
@@ -111,7 +112,9 @@ class VllmEngine:
             # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
             self._core = await asyncio.shield(self._launch)
         except (RuntimeError, ValueError, OSError) as error:
-            raise self._life.died(f"vLLM did not start: {' '.join(str(error).split())}") from None
+            # What its core tells has the type in it.
+            words = " ".join(str(error).split()) if isinstance(error, RuntimeError) else in_one_line(error)
+            raise self._life.died(f"vLLM did not start: {words}") from None
         self._life.watch(self._live_core())
         await self._life.guard(self._live_core().label(version))
         if self._speculation is not None:

@@ -211,6 +211,7 @@ class Fleet:
                 if why is None:
                     await self._take_off(member, slot)
                     break
+                member.generated |= slot.generated
                 await self._close(member, slot.engine)
                 if not await self._still_there(member, why):
                     break
@@ -264,7 +265,7 @@ class Fleet:
     def _charge(self, member: Member, why: str) -> None:
         if self._clock() - member.joined_at > _SETTLED_SECONDS:
             member.budget.worked()
-        member.budget.failed(why)
+        member.budget.failed(why, untried=not member.generated)
 
     async def _come_up(self, member: Member) -> EngineSlot | None:
         """Start the worker and let it join; None when it has to leave before."""
@@ -290,7 +291,7 @@ class Fleet:
                 await _cancel(coming)
                 member.starting = member.loading = False
             if await self._still_there(member, why):
-                member.budget.failed(why)
+                member.budget.failed(why, untried=not member.generated)
                 self._say(f"rollout worker {member.worker.name}: {why}; it is started again")
             else:
                 break

@@ -42,6 +42,8 @@ class Member:
     """When its newest engine came into the pool, in seconds of the fleet's clock; 0 before the first."""
     moved: int = 0
     """Requests that its engine ran when it died."""
+    generated: bool = False
+    """Whether any of its engines has generated a token."""
     starting: bool = False
     """Its engine is started or loads weights, under a deadline."""
     loading: bool = False

@@ -38,6 +38,8 @@ class EngineSlot:
     """Whether it has joined, and was not set aside since, so that requests of training may run on it."""
     entered_at: float | None = None
     """When it joined first, in seconds of the pool's clock; None before that."""
+    generated: bool = False
+    """Whether any token was generated on it."""
     aside: bool = False
     """Whether it is set aside for an evaluation: it gets no requests of training, and no weights."""
     leaving: bool = False

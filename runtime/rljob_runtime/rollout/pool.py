@@ -278,6 +278,7 @@ class EnginePool:
             for request_id, count in tokens.items()
             if request_id in known
         }
+        slot.generated |= any(tokens.values())
         now = self._clock()
         self._router(slot).progressed(progress, now)
         if slot.joined:
@@ -299,7 +300,9 @@ class EnginePool:
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""
-        self._placed.pop(key).vacate(self._clock())
+        slot = self._placed.pop(key)
+        slot.generated = True
+        slot.vacate(self._clock())
         self._decider(key.uid).finished(key, tokens, self._clock())
         self._changed()
 

@@ -10,7 +10,7 @@ from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.engines.fake import FakeEngine
-from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
+from rljob_runtime.engines.protocol import Engine, EngineDied, Generation, Request, WeightRef
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.worker_spec import WorkerSpec
@@ -35,6 +35,11 @@ class PodEngine(FakeEngine):
     alive = True
     cluster: "MadeUpCluster"
 
+    async def submit(self, request: Request) -> Generation:
+        if self.cluster.wrong_at_work is not None:
+            self.die(self.cluster.wrong_at_work)
+        return await super().submit(request)
+
     async def load(self, ref: WeightRef) -> None:
         if self.cluster.unreachable:
             self.cluster.unreachable -= 1
@@ -55,6 +60,12 @@ class MadeUpCluster:
         """All that were ever started on a pod."""
         self.unreachable = 0
         """How many loads are to find no weights."""
+        self.wrong_at_start: str | None = None
+        """What keeps engines from starting."""
+        self.wrong_at_work: str | None = None
+        """What ends engines at their next request."""
+        self.starts = 0
+        """How often an engine was to start."""
         self._numbers = itertools.count()
 
     def add(self, pool: str = "fast") -> str:
@@ -174,6 +185,9 @@ class ScaledJob(SimulatedJob):
     async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
         await asyncio.sleep(self.start_seconds)
         scenario = self.scenario
+        self.cluster.starts += 1
+        if self.cluster.wrong_at_start is not None:
+            raise EngineDied(self.cluster.wrong_at_start)
         # The pod went while its worker started.
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")

@@ -11,7 +11,13 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.restarts import GivenUp
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
-from tests.support.simulated.scaled_job import DETECTION_SECONDS, KV_TOKENS, PodEngine, ScaledJob
+from tests.support.simulated.scaled_job import (
+    DETECTION_SECONDS,
+    KV_TOKENS,
+    MadeUpCluster,
+    PodEngine,
+    ScaledJob,
+)
 from tests.support.simulated.simulated_job import Scenario
 
 Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
@@ -158,6 +164,50 @@ def test_an_engine_that_keeps_crashing_ends_the_job():
             await asyncio.sleep(3)
 
     assert "rollout worker fast-" in given_up(script)
+
+
+@pytest.mark.parametrize("at_work", [False, True], ids=["at its start", "at its first request"])
+@pytest.mark.parametrize(
+    ("why", "starts"),
+    [
+        ("engine: vLLM did not start: ValueError: heads of 48", 2),
+        ("engine: vLLM did not start: OutOfMemoryError: CUDA out of memory", 4),
+    ],
+    ids=["of settings", "of memory"],
+)
+def test_an_engine_that_ends_in_the_same_way_before_its_first_token(
+    why: str, starts: int, at_work: bool
+) -> None:
+    """With a new pod's worker, whose first engine it is."""
+    counted = []
+
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        before = job.cluster.starts
+        if at_work:
+            job.cluster.working(job.serving[0])[0].cluster = MadeUpCluster()
+            job.cluster.wrong_at_work = why
+        else:
+            job.cluster.wrong_at_start = why
+        job.cluster.add()
+        job.ask(fast=2)
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            counted.append(job.cluster.starts - before)
+
+    assert given_up(script, engines=1).endswith(why)
+    assert counted == [starts]
+
+
+def test_an_engine_that_has_generated_has_its_whole_budget() -> None:
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.cluster.wrong_at_start = "ValueError: heads of 48"
+        job.cluster.working(job.serving[0])[0].die("it crashed")
+        await asyncio.sleep(1000)
+
+    assert "failed 4 times in a row" in given_up(script, engines=1)
 
 
 def test_a_worker_that_only_starts_is_given_up_when_it_is_not_wanted_any_more():
