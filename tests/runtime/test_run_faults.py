@@ -298,6 +298,23 @@ def suspended(process: psutil.Process) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
+def test_ctrl_c_before_the_first_step_ends_the_run_and_all_its_processes(tmp_path):
+    """There is no step to wait for, and nothing to write."""
+    file, _ = manifest(tmp_path, 200, ONE_ENGINE)
+    with running(file) as run:
+        run.wait(lambda: "starting" in run.log.read_text(), "start")
+        started = psutil.Process(run.process.pid).children(recursive=True)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end(3) == 130, run.log.read_text()
+        last = run.log.read_text().splitlines()[-1]
+        assert "stopped before the first step: 0 steps" in last and "Go on with" in last
+        assert STOPPING not in run.log.read_text()
+        _, alive = psutil.wait_procs(started, timeout=20)
+        assert not alive
+        assert not (run.folder / "checkpoints").exists()
+
+
+@pytest.mark.timeout(300)
 def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(tmp_path):
     file, _ = manifest(tmp_path, 200, ONE_ENGINE)
     with running(file) as run:

@@ -8,11 +8,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-
-import psutil
+from contextlib import contextmanager
 
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.site.descendants import kill_descendants
 
 INTERRUPTED = "rljob: interrupted."
 """What Ctrl-C is answered with, where there is nothing more to say."""
@@ -62,15 +61,7 @@ def _end_when_told(signals: int, clean_up: Callable[[], None]) -> None:
         if number[0] in _ENDING:
             try:
                 clean_up()
-                _kill_descendants()
+                kill_descendants()
                 print(INTERRUPTED, file=sys.stderr, flush=True)
             finally:
                 os._exit(ExitCode.STOPPED)
-
-
-def _kill_descendants() -> None:
-    # Those of Ray's that the kernel does not end with this process take 10 s to see that it has.
-    for each in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getsid(each.pid) == os.getsid(0):
-                each.kill()

@@ -16,10 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import NoReturn
 
 from rljob_api import RLJob
 from rljob_runtime.data.errors import DataError
@@ -39,13 +40,14 @@ from rljob_runtime.driver.resume import ResumeRefused, check_resume
 from rljob_runtime.driver.resumed_model import check_model
 from rljob_runtime.driver.reward_failures import RewardsNeverWorked
 from rljob_runtime.driver.session import Session
-from rljob_runtime.driver.stop import StopRequest
+from rljob_runtime.driver.stop import Standing, StopRequest, what_a_stop_does
 from rljob_runtime.driver.storage import StorageNotShared
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.run_folder import RunOptions, mark_finished
+from rljob_runtime.site.descendants import kill_descendants
 from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.ray_folder import RayFolderUnfit
@@ -153,6 +155,9 @@ class _Running:
         self._before_signals = before_signals
         self._stop: StopRequest | None = None
         """None before there is anything to stop."""
+        self._one_machine = True
+        self._first_step = 0
+        """Steps that the job goes on from, as far as it is known."""
         self._signalled = False
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
@@ -168,6 +173,7 @@ class _Running:
         if options.resume:
             check_model(job, options.folder, options.manifest_folder)
             origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
+        self._first_step = origin.step
         sizes = job_settings(job, prompts.rows, origin)
         groups = sizes.total_groups if sizes.uids is None else sizes.uids
         forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
@@ -184,7 +190,7 @@ class _Running:
                 site = await stack.enter_async_context(self._open_site(job))
             # Again: where the site has connected to a Ray, its library has taken SIGTERM for itself.
             self._take_signals()
-            self._stop = stop = StopRequest(site.changes)
+            self._stop, self._one_machine = (stop := StopRequest(site.changes)), site.one_machine
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:
                     self._session = Session(
@@ -231,7 +237,7 @@ class _Running:
 
     @property
     def _steps_done(self) -> int:
-        return self._session.steps_done if self._session is not None else 0
+        return max(self._first_step, self._session.steps_done if self._session is not None else 0)
 
     def _how_to_go_on(self) -> str | None:
         command = self._options.resume_command
@@ -244,18 +250,30 @@ class _Running:
     def _on_signal(self) -> None:
         """The first signal asks for a stop, the second ends the process, as the first does where there is
         nothing to stop yet."""
-        if self._stop is None or self._signalled:
-            seconds, hint = time.time() - self._began, self._how_to_go_on()
-            if self._session is not None:
-                self._view.message("the last checkpoint is whole")
-            self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
-            # Ray's processes and the engines watch this one and end with it.
-            os._exit(ExitCode.STOPPED)
+        standing = self._standing()
+        # In a cluster the processes are those of other pods, which are told that they end.
+        nothing_yet = not standing.begun and self._one_machine
+        if self._stop is None or self._signalled or nothing_yet:
+            before = "stopped before another step" if self._first_step else "stopped before the first step"
+            self._end_at_once(before if nothing_yet else "stopped at once")
         self._signalled = True
-        trained = self._observer is not None and self._observer.export is not None
-        what = "ending" if trained else "stopping after this step, with a checkpoint"
-        self._view.message(f"{what} (again: at once)")
+        self._view.message(f"{what_a_stop_does(standing)} (again: at once)")
         self._stop.ask()
+
+    def _standing(self) -> Standing:
+        if self._session is None:
+            return Standing(begun=False, steps=self._first_step, saved=self._first_step)
+        trained = self._observer is not None and self._observer.export is not None
+        return replace(self._session.standing, trained=trained)
+
+    def _end_at_once(self, outcome: str) -> NoReturn:
+        if newest(self._checkpoints) is not None:
+            self._view.message("the last checkpoint is whole")
+        seconds, hint = time.time() - self._began, self._how_to_go_on()
+        self._view.finish(Summary(self._steps_done, seconds, outcome=outcome, hint=hint))
+        # Engines, which have a session of their own, watch this process and end with it.
+        kill_descendants()
+        os._exit(ExitCode.STOPPED)
 
 
 def _mark_finished(folder: Path) -> None:

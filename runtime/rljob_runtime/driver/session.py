@@ -16,6 +16,7 @@ from rljob_runtime.driver.parts import Observer, Parts
 from rljob_runtime.driver.placement import StopAsked
 from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.driver.recovery import Recovery
+from rljob_runtime.driver.stop import Standing
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.trainer.checkpoint import folder_of, newest, step_of
 from rljob_runtime.trainer.step_metrics import StepMetrics
@@ -62,6 +63,14 @@ class Session:
     def done(self) -> bool:
         """Whether all steps are trained."""
         return self._began and self._recovery.controller.done
+
+    @property
+    def standing(self) -> Standing:
+        """Where it stands, for somebody who wants it to stop."""
+        training = self._loop is not None and self._loop.training
+        # It is known only then whether a checkpoint is gone on from.
+        steps = self.steps_done if self._began else self.checkpoint_step
+        return Standing(self._began, steps, self.checkpoint_step, training)
 
     async def run(self, resume: bool) -> None:
         """Train to the end or to a stop; with `resume` from the newest checkpoint on."""

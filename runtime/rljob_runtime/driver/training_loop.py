@@ -122,6 +122,8 @@ class TrainingLoop:
         `evaluating`: the job's evaluations; None where it has none. `curriculum`: which prompts are trained
         next; None: all in their order."""
         self.stop_asked = asyncio.Event()
+        self.training = False
+        """Whether a step is being trained."""
         self._settings = settings
         self._trainer = trainer
         self._rollouter = rollouter
@@ -239,7 +241,11 @@ class TrainingLoop:
         self._waiting.taken(step, uids)
         self._rollouter.taken(step, uids)
         began = self._events.clock()
-        result = await self._trainer.step(step, version, uids)
+        self.training = True
+        try:
+            result = await self._trainer.step(step, version, uids)
+        finally:
+            self.training = False
         seconds = self._events.clock() - began
         # Without an await between them: whoever looks finds the groups either waiting or trained.
         self._controller.finished(uids)
