@@ -5,6 +5,7 @@ its structure, and what is wrong is named by file and line (or row). Memory per 
 for parquet files, whose two columns are held.
 """
 
+import weakref
 from array import array
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,9 @@ class JsonlSource:
             self._file = path.open("rb")
         except OSError as error:
             raise unreadable(path, error) from error
-        try:
-            self._index(limit)
-        except BaseException:
-            self._file.close()
-            raise
+        # Open for as long as there is somebody who may ask for a row; nobody else knows when that is over.
+        weakref.finalize(self, self._file.close)
+        self._index(limit)
 
     def _index(self, limit: int | None) -> None:
         position = 0

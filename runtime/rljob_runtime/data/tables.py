@@ -4,7 +4,8 @@ Guarantees: of a parquet file the columns with the fields that are read are held
 decoded to see that there is one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,11 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
     import datasets
 
     try:
-        # `load_dataset` refuses a folder that `save_to_disk` wrote; these files tell it.
-        if not any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json")):
-            return datasets.load_dataset(name, config.config, split=config.split)
-        saved = datasets.load_from_disk(name)
+        with _no_bars() if Path(name).is_dir() else nullcontext():
+            # `load_dataset` refuses a folder that `save_to_disk` wrote; these files tell it.
+            if not any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                return datasets.load_dataset(name, config.config, split=config.split)
+            saved = datasets.load_from_disk(name)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f'data set "{config.name}" does not load: {one_line(error)}') from error
     if not isinstance(saved, datasets.DatasetDict):
@@ -105,6 +107,21 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
     if config.split not in saved:
         raise DataError(f"{name}: {missing_name('split', config.split, list(saved))}")
     return saved[config.split]
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """The library draws no progress bars meanwhile, on the terminal of whoever reads a folder: they tell
+    something of what is fetched alone."""
+    import datasets
+
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
 
 
 def _columns(names: list[str], data: PromptData, where: str) -> list[str]:

@@ -1,6 +1,9 @@
 """Rows of prompts: what is accepted, and what each mistake says."""
 
+import gc
 import json
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,17 @@ def test_jsonl_missing_file_and_folder(tmp_path: Path) -> None:
 def test_jsonl_limit_stops_reading(tmp_path: Path) -> None:
     jsonl(tmp_path, '{"prompt": "a"}\n{"prompt": "b"}\nnot json')
     assert len(opened(tmp_path, limit=2, jsonl={"path": "p.jsonl"})) == 2
+
+
+@pytest.mark.parametrize("content", ['{"prompt": "a"}', "not json"])
+def test_jsonl_is_closed_when_nobody_reads_it_any_more(tmp_path: Path, content: str) -> None:
+    jsonl(tmp_path, content)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with suppress(DataError):
+            assert opened(tmp_path, jsonl={"path": "p.jsonl"}).row(0) == Row("a", None)
+        gc.collect()
+    assert [str(each.message) for each in told if each.category is ResourceWarning] == []
 
 
 def test_other_field_names(tmp_path: Path) -> None:
@@ -224,7 +238,9 @@ def test_hugging_face_saved_folders(tmp_path: Path) -> None:
         opened(tmp_path, huggingFace={"name": "one"}, promptField="question")
 
 
-def test_hugging_face_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_folder_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "train.jsonl").write_text('{"prompt": "a"}\n')
@@ -232,6 +248,7 @@ def test_hugging_face_folder_of_files(tmp_path: Path, monkeypatch: pytest.Monkey
     assert source.row(0) == Row("a", None)
     with pytest.raises(DataError, match=r'data set "files" does not load: .*split'):
         opened(tmp_path, huggingFace={"name": "files", "split": "test"})
+    assert capfd.readouterr().err == "", "the library's progress bars"
 
 
 @pytest.mark.parametrize(
