@@ -85,6 +85,22 @@ def test_engines_begin_while_the_manifest_is_checked(tmp_path: Path) -> None:
         assert_nothing_is_left(run, started)
 
 
+def test_ray_that_is_lost_during_the_check_ends_it_at_once(tmp_path: Path) -> None:
+    """Whatever would wait for it, and however long the check takes."""
+    (tmp_path / "stays.py").write_text(_STAYS)
+    engine = {"engine": {"vllm": {"kvCacheGiB": 0.1}}, "samplesPerPrompt": 2, "maxResponseTokens": 32}
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, reward={"function": "stays:score"}, rollout=engine)
+    with running(file) as run:
+        run.wait(lambda: bool(processes(run.process.pid, "ray::RolloutWorker")), "early worker")
+        started = with_ray(run)
+        (server,) = [each for each in started if each.name() == "gcs_server"]
+        server.kill()
+        assert run.end(3) == ExitCode.FAILED, run.log.read_text()
+        assert_nothing_is_left(run, started)
+        last = run.log.read_text().splitlines()[-1]
+        assert last.startswith("rljob: Ray is gone: its gcs_server was ended by SIGKILL")
+
+
 def test_a_signal_between_the_check_and_the_job_ends_it_as_any_other(tmp_path: Path) -> None:
     """While the driver reads the data, before there is anything to stop."""
     (tmp_path / "many.jsonl").write_text('{"prompt": "abc"}\n' * _MANY)

@@ -7,11 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
+
+import psutil
 
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.site.descendants import kill_descendants
+from rljob_runtime.site.ray_end import wait_for_end
 
 INTERRUPTED = "rljob: interrupted."
 """What Ctrl-C is answered with, where there is nothing more to say."""
@@ -59,9 +63,37 @@ def _end_when_told(signals: int, clean_up: Callable[[], None]) -> None:
     """End this process when the number of a signal comes from the pipe; return when it is closed."""
     while number := os.read(signals, 1):
         if number[0] in _ENDING:
-            try:
-                clean_up()
-                kill_descendants()
-                print(INTERRUPTED, file=sys.stderr, flush=True)
-            finally:
-                os._exit(ExitCode.STOPPED)
+            _end(clean_up, INTERRUPTED, ExitCode.STOPPED)
+
+
+@contextmanager
+def ended_with_ray(processes: Sequence[psutil.Process], clean_up: Callable[[], None]) -> Iterator[None]:
+    """In the body the end of any of these, which are Ray's own, ends this process too, after `clean_up`, with
+    its descendants as above: what is asked of Ray then may not return for half a minute."""
+    reader, writer = os.pipe()
+    thread = threading.Thread(
+        target=_end_with_ray, args=(processes, reader, clean_up), name="ray's end", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(writer)
+        # Does not return where Ray has ended.
+        thread.join()
+        os.close(reader)
+
+
+def _end_with_ray(processes: Sequence[psutil.Process], stop: int, clean_up: Callable[[], None]) -> None:
+    ended = wait_for_end(processes, stop)
+    if ended is not None:
+        _end(clean_up, f"rljob: {ended}.", ExitCode.FAILED)
+
+
+def _end(clean_up: Callable[[], None], message: str, code: int) -> NoReturn:
+    try:
+        clean_up()
+        kill_descendants()
+        print(message, file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rljob_runtime.cli.checking import Asked, Check, CheckDied, checking
-from rljob_runtime.cli.endings import ended_by_signals, fail, refuse
+from rljob_runtime.cli.endings import ended_by_signals, ended_with_ray, fail, refuse
 from rljob_runtime.cli.extensions import ManifestCommand
 from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
@@ -70,6 +70,14 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
         ended = stack.enter_context(ExitStack())
         ended.enter_context(ended_by_signals(check.end))
         machine = stack.enter_context(started_machine(job, options.share))
+        # Left before Ray is ended, and by the job, which watches Ray itself.
+        watched = stack.enter_context(ExitStack())
+        watched.enter_context(ended_with_ray(machine.processes, check.end))
+
+        def hand_over() -> None:
+            watched.close()
+            ended.close()
+
         # Imported here, so that other commands do not load the driver and all that it needs.
         with large_imports():
             from rljob_runtime.driver.run import run as train
@@ -94,7 +102,7 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
                 resume_command=resume_command(called, options),
                 model_made=check.make_model(run_folder / INITIAL_MODEL),
             )
-            return train(job, run_options, machine, start, ended.close)
+            return train(job, run_options, machine, start, hand_over)
 
 
 def _told(verdict: Verdict) -> int | None:

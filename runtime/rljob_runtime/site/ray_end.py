@@ -6,6 +6,7 @@ waits for an actor would wait until a deadline.
 
 import asyncio
 import os
+import select
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from signal import SIGKILL, Signals
@@ -30,6 +31,25 @@ def check_ray(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
             raise RayEnded(_told(process))
+
+
+def wait_for_end(processes: Sequence[psutil.Process], stop: int) -> RayEnded | None:
+    """Wait in this thread for the end of any of them: what is to be told of it; None once the descriptor
+    `stop` is at its end. Waits for that alone where processes cannot be waited for."""
+    with ExitStack() as stack:
+        watched: dict[int, psutil.Process] = {}
+        for process in processes:
+            try:
+                watched[descriptor := os.pidfd_open(process.pid)] = process
+            except ProcessLookupError:
+                return RayEnded(_told(process))
+            except (AttributeError, OSError):
+                continue
+            stack.callback(os.close, descriptor)
+        # No deadline: they run for as long as they are needed.
+        readable, _, _ = select.select([stop, *watched], [], [])
+        ended = next((watched[each] for each in readable if each != stop), None)
+        return None if stop in readable or ended is None else RayEnded(_told(ended))
 
 
 async def ray_ends(processes: Sequence[psutil.Process]) -> None:

@@ -1,6 +1,7 @@
 """The end of processes that a job cannot do without, by processes that stand for Ray's."""
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from rljob_runtime.site.ray_end import RayEnded, check_ray, ray_ends
+from rljob_runtime.site.ray_end import RayEnded, check_ray, ray_ends, wait_for_end
 
 
 @pytest.fixture
@@ -45,3 +46,25 @@ def test_one_that_has_ended_is_told_before_anything_is_asked(
             pass
     with pytest.raises(RayEnded, match="has ended" if reaped else "was ended by SIGTERM"):
         check_ray([process])
+
+
+@pytest.mark.parametrize(
+    ("ended", "reaped", "told"),
+    [(False, False, None), (True, False, "was ended by SIGTERM"), (True, True, "has ended")],
+)
+def test_a_thread_that_waits_learns_of_an_end_or_is_told_to_wait_no_more(
+    child: subprocess.Popen[bytes], ended: bool, reaped: bool, told: str | None
+) -> None:
+    process = psutil.Process(child.pid)
+    stop, stopper = os.pipe()
+    if ended:
+        child.terminate()
+        if reaped:
+            child.wait(20)
+    else:
+        os.close(stopper)
+    found = wait_for_end([process], stop)
+    assert (found is None) is (told is None)
+    assert told is None or told in str(found)
+    for descriptor in (stop, *([stopper] if ended else [])):
+        os.close(descriptor)
