@@ -2,8 +2,8 @@
 
 Ray: from its start to a node that is there, by what `site/lean_ray.py` leaves out, and as Ray starts by
 itself; with no other Ray on the machine, and beside one, whose agent has the port that all agents want.
-A job: from the command to the end of its first step, with engines that import vLLM while the manifest is
-checked, and with engines that begin when it has been. The model is on disk; vLLM on CPUs.
+A job: from the command to the end of its first step, with workers that import what they need while the
+manifest is checked, and with workers that begin when it has been. The model is on disk; vLLM on CPUs.
 
     python -m tests.bench.run_start
 """
@@ -84,7 +84,7 @@ def another_ray() -> Iterator[None]:
 
 
 def first_step(folder: Path, prepared: Path, how: str) -> float:
-    """Seconds from the command to the end of the first step, with engines that begin "early" or "later"."""
+    """Seconds from the command to the end of the first step, with workers that begin "early" or "later"."""
     ours = named("ours-1")
     assert ours is not None
     job = manifest(ours, replace(work.SMALL, steps=1), prepared, 0, 16384)
