@@ -26,12 +26,14 @@ class _Recorder(InOrder):
         return super().place(key, engine)
 
 
-def simulated_attempts(cost: StepCost, engines: int, groups: int, seed: int) -> list[list[Attempt]]:
-    """Of each engine."""
+def simulated_attempts(
+    cost: StepCost, engines: int, groups: int, seed: int, admission: float = 0.0
+) -> list[list[Attempt]]:
+    """Of each engine; `admission`: seconds of a step with a prefill besides it."""
     model = LengthModel(mean=300, cap=2000, between=0.7, within=0.5, prompt_tokens=200)
     work = model.draw(groups, 4, seed)
-    recorder = _Recorder()
-    simulate_batch(work, [EngineShape("fast", 16, None, cost)] * engines, Physics(), recorder)
+    recorder, physics = _Recorder(), Physics(admission_seconds=admission)
+    simulate_batch(work, [EngineShape("fast", 16, None, cost)] * engines, physics, recorder)
     found: list[list[Attempt]] = [[] for _ in range(engines)]
     for key, (engine, begin) in recorder.begins.items():
         tokens, end = recorder.finishes[key]

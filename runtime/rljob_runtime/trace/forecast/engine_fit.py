@@ -2,10 +2,12 @@
 
 An attempt is a response's stay on one engine. Its duration is the sum of the steps in it, and each step costs
 a fixed part, a part for each request that ran beside, and a part for each of their KV tokens; prefills of
-requests that began meanwhile come on top. How many ran beside is known from the other attempts on the engine;
-their tokens are taken to come evenly over each attempt. The constants are a non-negative least-squares fit of
-the seconds for a token, long attempts with more weight. Steps are longer where more runs, so that a mean over
-steps needs the constants that it is to find: a few rounds are made. Pure.
+requests that began meanwhile come on top, by their tokens and by the steps that had any: such a step has no
+captured graph. Requests that began within a step are prefilled in one. How many ran beside is known from the
+other attempts on the engine; their tokens are taken to come evenly over each attempt. The constants are a
+non-negative least-squares fit of the seconds for a token, long attempts with more weight. Steps are longer
+where more runs, so that a mean over steps needs the constants that it is to find: a few rounds are made.
+Pure.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _ROUNDS = 6
 """Fits, each with the density of steps that the last one gives; the first takes steps for equally long."""
-_FEWEST = 8
+_FEWEST = 10
 """Attempts that a fit needs: twice as many as there are constants."""
 
 
@@ -44,6 +46,8 @@ class EngineFit:
     """The constants of one kind of engine."""
 
     cost: StepCost
+    admission: float
+    """Seconds of a step with a prefill besides the prefill's tokens."""
     r_squared: float
     """Share of the variance of the attempts' durations that they explain."""
     attempts: int
@@ -75,11 +79,15 @@ class _Engine:
             filled[np.searchsorted(begins[order], ends, side="left")]
             - filled[np.searchsorted(begins[order], begins, side="left")]
         )
+        steps, own = _prefill_steps(begins[order], (self.seconds / np.maximum(self.tokens, 1))[order])
+        place = np.empty_like(order)
+        place[order] = own
+        self._admissions = np.searchsorted(steps, ends, side="left") - place
 
     def features(self, cost: StepCost) -> Floats:
-        """For each attempt, by its tokens: 1, the requests and the KV tokens of its mean step, and the tokens
-        that were prefilled in its time. Steps are as dense as `cost` says: where more runs, fewer are made in
-        a second."""
+        """For each attempt, by its tokens: 1, the requests and the KV tokens of its mean step, the tokens
+        that were prefilled in its time, and the steps that did. Steps are as dense as `cost` says: where more
+        runs, fewer are made in a second."""
         step = cost.fixed + cost.per_request * self._running + cost.per_kv_token * self._kv
         # Where nothing runs no steps are made, and a step without a fixed part would take no time.
         steps = np.where(self._running > 0.5, self._widths / np.maximum(step, 1e-12), 0.0)
@@ -90,6 +98,7 @@ class _Engine:
                 self._over(steps * self._running) / made,
                 self._over(steps * self._kv) / made,
                 self._prefilled / np.maximum(self.tokens, 1),
+                self._admissions / np.maximum(self.tokens, 1),
             ]
         )
 
@@ -126,7 +135,21 @@ def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
     for _ in range(_ROUNDS):
         features = np.concatenate([engine.features(cost) for engine in known])[kept]
         fit = fit_nonnegative(features * weights[:, None], targets * weights)
-        fixed, request, kv, prefill = (float(value) for value in fit.coefficients)
+        fixed, request, kv, prefill, admission = (float(value) for value in fit.coefficients)
         cost = StepCost(fixed, request, kv, prefill)
     predicted = features @ fit.coefficients * tokens[kept]
-    return EngineFit(cost, explained(seconds[kept], predicted), int(kept.sum()))
+    return EngineFit(cost, admission, explained(seconds[kept], predicted), int(kept.sum()))
+
+
+def _prefill_steps(begins: Floats, step_seconds: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """When requests were prefilled that begin at these instants, in ascending order, the begin of the first
+    one for each step; and the step of each. `step_seconds`: of each request's own steps, by their mean."""
+    steps: list[float] = []
+    own = np.empty(len(begins), dtype=np.int64)
+    until = -np.inf
+    for number, (begin, seconds) in enumerate(zip(begins.tolist(), step_seconds.tolist(), strict=True)):
+        if begin > until:
+            steps.append(begin)
+            until = begin + seconds
+        own[number] = len(steps) - 1
+    return np.array(steps), own

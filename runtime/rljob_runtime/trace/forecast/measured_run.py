@@ -13,7 +13,7 @@ from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.forecast.engine_fit import fit_engines
 from rljob_runtime.trace.forecast.run_fit import (
-    engine_values,
+    engines_values,
     fit_trainer,
     lengths,
     read_run,
@@ -70,7 +70,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         pools.pop("heavy", None)
     fits = {name: fit_engines(found.working(names)) for name, names in pools.items()}
     engines = {
-        name: engine_values(fit)
+        name: fit
         for name, fit in fits.items()
         if fit is not None and fit.r_squared >= _LEAST_FIT and fit.attempts >= _FEWEST_ATTEMPTS
     }
@@ -78,7 +78,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         return None
     assumptions = Assumptions.model_validate(
         {
-            "engines": engines,
+            "engines": engines_values(engines),
             "trainer": trainer_values(trainer),
             # A run whose engines loaded nothing stood still for nothing.
             "weightSyncSeconds": 0.0,

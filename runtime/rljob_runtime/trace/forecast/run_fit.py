@@ -6,7 +6,7 @@ said so in a comment.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import yaml
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.least_squares import fit_nonnegative
+from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
@@ -211,7 +212,7 @@ def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) 
 def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
     notes = [f"# What {folder} measured, for rljob simulate --assumptions."]
     values: dict[str, object] = {}
-    engines: dict[str, object] = {}
+    fits: dict[str, EngineFit] = {}
     for pool in ("fast", "heavy"):
         by_worker = found.working([pool])
         if by_worker and (fit := fit_engines(by_worker)) is not None:
@@ -219,12 +220,12 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
                 f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
                 f"R² of their durations {fit.r_squared:.3f}"
             )
-            engines[pool] = engine_values(fit)
+            fits[pool] = fit
         elif by_worker:
             notes.append(f"# engines.{pool}: too few attempts to fit; defaults")
-    if engines:
+    if fits:
         notes.append("# engines: graphs are within the fit; how much a KV cache holds is not recorded")
-        values["engines"] = engines
+        values["engines"] = engines_values(fits)
     trainer = fit_trainer(folder, found)
     if trainer is not None:
         values["trainer"] = trainer_values(trainer)
@@ -259,9 +260,19 @@ def _weight_notes(found: Recorded) -> list[str]:
     return [f"{names}: medians of {fit.versions:,} versions", sync]
 
 
-def engine_values(fit: EngineFit) -> dict[str, object]:
+def engines_values(fits: Mapping[str, EngineFit]) -> dict[str, object]:
+    """The field `engines` of `Assumptions`, from the fits of pools by their names."""
+    attempts = sum(fit.attempts for fit in fits.values())
+    # The simulator has one for all engines.
+    admission = sum(fit.admission * fit.attempts for fit in fits.values()) / attempts
+    return {
+        **{pool: _engine_values(fit.cost) for pool, fit in fits.items()},
+        "admissionSeconds": _short(admission),
+    }
+
+
+def _engine_values(cost: StepCost) -> dict[str, object]:
     """The fields of an engine in `Assumptions`."""
-    cost = fit.cost
     return {
         # The simulator needs a step to take time; a fit may give all of it to the other parts.
         "fixedSeconds": max(1e-6, _short(cost.fixed)),

@@ -19,6 +19,16 @@ def test_the_constants_that_made_the_attempts_are_found_again() -> None:
         assert fit.cost.step(running, kv) == pytest.approx(COST.step(running, kv), rel=0.05)
 
 
+@pytest.mark.parametrize("admission", [0.0, 0.01, 0.1])
+def test_what_a_step_with_a_prefill_takes_besides_is_found_again(admission: float) -> None:
+    cost = StepCost(fixed=0.002, per_request=4e-5, per_kv_token=0.0, per_prefill_token=1e-6)
+    fit = fit_engines(simulated_attempts(cost, engines=3, groups=120, seed=0, admission=admission))
+    assert fit is not None
+    assert fit.admission + 200 * fit.cost.per_prefill_token == pytest.approx(admission + 2e-4, rel=0.1)
+    assert fit.admission == pytest.approx(admission, rel=0.2, abs=2e-4), "and not taken for that of tokens"
+    assert fit.cost.step(16, 8000) == pytest.approx(cost.step(16, 8000), rel=0.05)
+
+
 def test_one_engine_alone_runs_at_its_lowest_latency() -> None:
     attempts = [Attempt(100.0 * n, 100.0 * n + 10.0, 100, 0) for n in range(20)]
     fit = fit_engines([attempts])
