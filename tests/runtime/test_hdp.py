@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.families import family_model
 from tests.support.runtime.hdp_steps import (
     Case,
     FirstShare,
@@ -139,6 +140,17 @@ def test_model_families(ranks: RankProcesses, alone: Any, tmp_path: Path, family
     case = Case(hdp_model(tmp_path / "model", family), recompute=family == "llama")
     found = ranks.run(4, take_step, replace(case, plans=FirstShare(4), attention=kind))[0]
     assert worst(found[1], alone(replace(case, recompute=False))[1]) <= EXACT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["afmoe", "jetmoe"])
+def test_layers_that_view_what_attention_gives(
+    ranks: RankProcesses, alone: Any, tmp_path: Path, family: str, kind: Kind
+) -> None:
+    """In another shape, which needs one order in memory."""
+    case = Case(family_model(tmp_path / "model", family), dtype="float32")
+    found = ranks.run(4, take_step, replace(case, plans=FirstShare(4), attention=kind))[0]
+    assert worst(found[1], alone(case)[1]) <= 1e-4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,8 @@ class Layout(Protocol):
     """How the tokens of a forward pass attend to one another."""
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """What the layer asked for; shape (1, tokens, heads, head size)."""
+        """What the layer asked for; shape (1, tokens, heads, head size). In one order in memory: some layers
+        view it in another shape."""
         ...
 
 

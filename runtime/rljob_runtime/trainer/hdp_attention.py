@@ -73,9 +73,9 @@ class GatheredKeys:
         local = torch.cat([key, value], dim=-1).transpose(0, 1)
         whole = gathered(local, self.members).flatten(0, 1)[self.take]
         keys, values = torch.split(whole, [key.shape[-1], value.shape[-1]], dim=-1)
-        return self.segments.attend(call.query[0].transpose(0, 1), keys, values, call.scaling, call.window)[
-            None
-        ]
+        queries = call.query[0].transpose(0, 1)
+        found = self.segments.attend(queries, keys, values, call.scaling, call.window)
+        return found.contiguous()[None]
 
 
 @dataclass(frozen=True)
@@ -110,4 +110,4 @@ class ExchangedHeads:
         found = self.segments.attend(queries, keys, values, call.scaling, call.window)[self.back]
         # To (tokens, heads, size) of the own tokens: members' heads are in order.
         own = exchanged(found.reshape(degree, -1, *found.shape[1:]), self.members)
-        return own.transpose(0, 1).flatten(1, 2)[None]
+        return own.transpose(0, 1).flatten(1, 2).contiguous()[None]

@@ -208,6 +208,8 @@ def _recording(policy: Any, settings: Any) -> Any:
         def clip(self) -> float:
             found = {}
             for name, parameter in policy.named_parameters():
+                if not parameter.requires_grad:
+                    continue
                 gradient = parameter.grad
                 whole = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
                 found[name] = whole.detach().double().cpu().numpy().copy()
