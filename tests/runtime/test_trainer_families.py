@@ -16,7 +16,7 @@ from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.sharding import whole_weights
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.runtime.test_trainer_model import one_by_one, samples
-from tests.support.runtime.families import family_model
+from tests.support.runtime.families import IMAGES, family_model
 
 CPU = torch.device("cpu")
 LENGTHS = [(3, 4), (5, 30), (20, 60), (3, 1), (12, 70), (2, 2)]
@@ -40,6 +40,7 @@ EXACT = {
     "rotations that would grow": Model("llama", {"rope_parameters": DYNAMIC}),
     "a window in every second layer": Model("qwen2", {"use_sliding_window": True, "layer_types": BOTH}),
     "windows and other rotations in them": Model("gemma3_text", {"layer_types": BOTH}),
+    "images too": Model("gemma3", IMAGES | {"text_config": {"layer_types": BOTH}}),
     "a window that no layer has": Model("qwen2_moe", {"use_sliding_window": False}),
     "no rotation in a layer": Model("smollm3", {"no_rope_layers": [1, 0]}),
     "learned positions": Model("gpt2"),

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.initialization import no_init_weights
 from transformers.masking_utils import AttentionMaskInterface
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.attention_limits import UNKNOWN
+from rljob_runtime.manifest.meta_model import on_meta
 from rljob_runtime.manifest.rotations import check_rotations
 from rljob_runtime.weights.model_files import loading
 
@@ -142,16 +142,13 @@ def _untrainable(config: Any) -> str | None:
     asked = _Asked()
     transformers.AttentionInterface.register(_TRIAL, asked.attend)
     AttentionMaskInterface.register(_TRIAL, asked.mask)
-    with torch.device("meta"), no_init_weights():
-        try:
-            model = transformers.AutoModelForCausalLM.from_config(
-                _plain(config), dtype=torch.bfloat16, attn_implementation=_TRIAL
-            )
-        except KeyError as error:
-            # As of architectures that look attention up in a table of their own.
-            if error.args != (_TRIAL,):
-                raise
-            return f"its own attention (model_type {config.model_type}), which cannot be packed,"
+    try:
+        model = on_meta(_plain(config), dtype=torch.bfloat16, attn_implementation=_TRIAL)
+    except KeyError as error:
+        # As of architectures that look attention up in a table of their own.
+        if error.args != (_TRIAL,):
+            raise
+        return f"its own attention (model_type {config.model_type}), which cannot be packed,"
     model.eval()
     return _own_part(model) or _attention_fault(model, asked) or _head_fault(model)
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from rljob_runtime.job_errors import UnsupportedModel
@@ -23,11 +22,11 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 def check_plan(folder: Path, ranks: int) -> None:
     """Raise `UnsupportedModel` where the model of a folder cannot be split over so many ranks."""
     import transformers
-    from transformers.initialization import no_init_weights
 
-    with loading(folder), torch.device("meta"), no_init_weights():
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        model = transformers.AutoModelForCausalLM.from_config(config)
+    from rljob_runtime.manifest.meta_model import on_meta
+
+    with loading(folder):
+        model = on_meta(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
     kinds_of(model, ranks)
 
 

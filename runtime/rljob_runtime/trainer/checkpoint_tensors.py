@@ -47,17 +47,25 @@ class _Generators(msgspec.Struct):
 
 
 def save(
-    root: Path, step: int, keep: int, model: Any, optimizer: ScheduledAdamW, devices: Devices, extra: bytes
+    root: Path,
+    step: int,
+    keep: int,
+    model: Any,
+    optimizer: ScheduledAdamW,
+    devices: Devices,
+    extra: bytes,
+    adapter: bool = False,
 ) -> Path:
     """Write the checkpoint of `step` (steps done) below `root`; all ranks together.
 
-    `model` is the Hugging Face module; `extra` is written by rank 0. Raises `CheckpointError`.
+    `model` is the Hugging Face module; `extra` is written by rank 0; `adapter`: whether the model has an
+    adapter, which is saved alone. Raises `CheckpointError`.
     """
     partial = root / f"step_{step}.tmp"
     rank = dist.get_rank()
 
     def write() -> None:
-        weights, moments = _trained(model, optimizer)
+        weights, moments = _saved(model, optimizer, adapter)
         save_tensors(
             {_POLICY: weights, _OPTIMIZER: moments},
             storage_writer=FileSystemWriter(partial, sync_files=True),
@@ -82,16 +90,19 @@ def save(
     return root / f"step_{step}"
 
 
-def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) -> bytes:
+def load(
+    folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices, adapter: bool = False
+) -> bytes:
     """Put model, optimizer, schedule and generators where the checkpoint was; returns its `extra`.
 
-    All ranks together; their number may differ from the writer's. Raises `CheckpointError`.
+    All ranks together; their number may differ from the writer's. `adapter` as in `save`. Raises
+    `CheckpointError`.
     """
     head, extra = checkpoint.read_head(folder)
     with _readable(folder):
         # Where there was no update yet, torch makes the moments first, by a step with gradients and learning
         # rate 0.
-        weights, moments = _trained(model, optimizer)
+        weights, moments = _saved(model, optimizer, adapter)
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         # In place: these tensors say which part of each this rank needs.
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
@@ -103,8 +114,8 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
         optimizer.adamw,
         model_state_dict=tensors[_POLICY],
         optim_state_dict=tensors[_OPTIMIZER],
-        # All that was saved was found above; what is not trained is not in it.
-        options=StateDictOptions(strict=not _frozen(model)),
+        # All that was saved was found above; what an adapter is for is not in it.
+        options=StateDictOptions(strict=not adapter),
     )
     for group, own in zip(optimizer.adamw.param_groups, settings, strict=True):
         group.update(own)
@@ -116,18 +127,14 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
     return extra
 
 
-def _trained(model: Any, optimizer: ScheduledAdamW) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model's weights, and the optimizer's state, by name; where some weights are frozen, those that are
-    trained alone: the others are in the model's folder."""
+def _saved(model: Any, optimizer: ScheduledAdamW, adapter: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model's weights, and the optimizer's state, by name; of a model with an adapter those of the
+    adapter alone, which is what is trained: the others are in the model's folder."""
     weights, moments = get_state_dict(model, optimizer.adamw)
-    if _frozen(model):
+    if adapter:
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         weights = {name: tensor for name, tensor in weights.items() if name in trained}
     return weights, moments
-
-
-def _frozen(model: Any) -> bool:
-    return not all(parameter.requires_grad for parameter in model.parameters())
 
 
 class TensorLayout(NamedTuple):

@@ -107,6 +107,7 @@ def load_policy(
             model = _without_weights(config, options)
     if weights:
         _check_names(folder, model)
+    _train_decoder(model, config)
     # Models without experts refuse to be told how to multiply them.
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS[experts])
@@ -130,6 +131,22 @@ def _without_weights(config: Any, options: dict[str, Any]) -> Any:
     # On the meta device every tensor became one of its own.
     model.tie_weights()
     return model
+
+
+def _train_decoder(model: Any, config: Any) -> None:
+    """Leave out of what is trained the parts that responses have no gradients of: what a model has for
+    images, and what its architecture does not train, such as the corrections of a router."""
+    from rljob_runtime.manifest.meta_model import on_meta
+
+    taking_part = {
+        parameter
+        for part in (model.get_decoder(), model.get_output_embeddings())
+        for parameter in part.parameters()
+    }
+    # transformers forgets which these are when it loads weights.
+    trained = {name for name, each in on_meta(config).named_parameters() if each.requires_grad}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained and parameter in taking_part)
 
 
 @contextmanager

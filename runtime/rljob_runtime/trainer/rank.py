@@ -234,7 +234,7 @@ class TrainerWorker:
         taught = [Heads.of(teacher.model.config.get_text_config())] if teacher is not None else []
         attention = self._attention([heads, *taught], shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
-        size = _size(self._policy, teacher)
+        size = _size(self._policy, teacher, spec.training.adapter is not None)
         hold = compute_choice.holds_weights(self._job, size, self._devices.memory()[1])
         prior = CostModel.prior(shape_of(model, heads), largest)
         costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
@@ -358,14 +358,22 @@ class TrainerWorker:
         """Write the checkpoint of `step` steps below `root`, with the driver's `extra`. Raises
         `CheckpointError`."""
         with self._phases.span("checkpoint", step, wait=True):
-            keep = self._job.spec.training.checkpoint.keep
+            training = self._job.spec.training
             return checkpoint_tensors.save(
-                root, step, keep, self._policy.model, self._optimizer, self._devices, extra
+                root,
+                step,
+                training.checkpoint.keep,
+                self._policy.model,
+                self._optimizer,
+                self._devices,
+                extra,
+                adapter=training.adapter is not None,
             )
 
     def load_checkpoint(self, folder: Path) -> bytes:
         """Go on from a checkpoint; its `extra`. Raises `CheckpointError`."""
-        return checkpoint_tensors.load(folder, self._policy.model, self._optimizer, self._devices)
+        adapter = self._job.spec.training.adapter is not None
+        return checkpoint_tensors.load(folder, self._policy.model, self._optimizer, self._devices, adapter)
 
     def close(self) -> None:
         """Leave the other ranks, and remove what was published."""
@@ -377,10 +385,11 @@ class TrainerWorker:
             dist.destroy_process_group()
 
 
-def _size(policy: Policy, teacher: Policy | None) -> ModelSize:
+def _size(policy: Policy, teacher: Policy | None, adapter: bool) -> ModelSize:
+    """`adapter`: whether the policy has one, which alone is trained."""
     all_of_it = sum(each.numel() for each in policy.parameters())
-    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
     taught = sum(each.numel() for each in teacher.parameters()) if teacher is not None else 0
-    if trained == all_of_it:
+    if not adapter:
         return ModelSize(all_of_it, teacher=taught)
+    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
     return ModelSize(all_of_it - trained, trained, taught)

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from rljob_runtime.parallel.rank_layout import TENSOR, RankLayout
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.trainer.spreading import spread
+from rljob_runtime.trainer.spreading import spread, use_formats_of_first
 from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.weights.folder_names import as_in_folder, sources
 
@@ -57,6 +57,8 @@ def shard(
     }
     if sharding.in_main_memory:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+    if dist.get_world_size() > 1:
+        use_formats_of_first(policy.model)
     all_weights = dict(policy.model.state_dict())
     if sharding.tensor > 1:
         # Its parts are cut from what rank 0 has, when all is sharded: the whole model is on no device.

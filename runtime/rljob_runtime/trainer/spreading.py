@@ -18,6 +18,17 @@ _CONVERSIONS = "_weight_conversions"
 """Where transformers keeps, at a model that it loaded, how names in the folder differ from the model's."""
 
 
+def use_formats_of_first(model: Any) -> None:
+    """Give every tensor of a Hugging Face model the number format that it has on rank 0, which read the
+    weights: transformers leaves some in float32, whatever it is asked for. All ranks together."""
+    # With the parameters themselves: a copy's format would change nothing.
+    held: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    formats = [{name: tensor.dtype for name, tensor in held.items()}]
+    dist.broadcast_object_list(formats, 0)
+    for name, tensor in held.items():
+        tensor.data = tensor.data.to(formats[0][name])
+
+
 @torch.no_grad()
 def spread(policy: Policy, whole: Mapping[str, Tensor], device: torch.device, kept_on: torch.device) -> None:
     """Give every rank its part of `whole`: rank 0's tensors of the Hugging Face model, by name, from before

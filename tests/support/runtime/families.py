@@ -18,14 +18,29 @@ _SHAPE: dict[str, Any] = {
 """Sizes, by their names in configurations: an architecture gets those that it has."""
 
 
+IMAGES: dict[str, Any] = {
+    "vision_config": {
+        "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "image_size": 28, "patch_size": 14,
+    },
+    "mm_tokens_per_image": 4,
+}
+"""Sizes of what gemma3 has for images."""  # fmt: skip
+
+
 def family_model(folder: Path, kind: str, seed: int = 0, **fields: Any) -> Path:
     """A model of transformers' `model_type` `kind`, with these `fields` of its configuration; returns
     `folder`. Its weights are so large that attention is sharp and tokens differ: with those that transformers
     draws, a layer that is left out would hardly be noticed."""
     plain = transformers.AutoConfig.for_model(kind)
-    known = plain.to_dict().keys() | type(plain).attribute_map.keys()
+    text = plain.get_text_config()
+    known = text.to_dict().keys() | type(text).attribute_map.keys()
     shape = {name: value for name, value in _SHAPE.items() if name in known}
-    config = transformers.AutoConfig.for_model(kind, **shape | fields)
+    # Of a model that reads images too the part for text has its own configuration.
+    sizes = shape if text is plain else {"text_config": shape | fields.pop("text_config", {})}
+    config = transformers.AutoConfig.for_model(kind, **sizes | fields)
+    # What comes of tied embeddings are logits: with larger ones all of them would be 0 or 1.
+    words = 0.25 if config.get_text_config().tie_word_embeddings else 1.0
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -33,6 +48,6 @@ def family_model(folder: Path, kind: str, seed: int = 0, **fields: Any) -> Path:
             if weight.ndim == 1:
                 weight.add_(0.2 * torch.randn_like(weight))
             else:
-                weight.normal_(0, 1.0 if "embed" in name else 1.3 / weight.shape[-1] ** 0.5)
+                weight.normal_(0, words if "embed" in name else 1.3 / weight.shape[-1] ** 0.5)
     model.save_pretrained(folder)
     return folder
