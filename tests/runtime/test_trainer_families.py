@@ -93,6 +93,7 @@ REFUSED = {
     "scaled logits": (Model("cohere"), "logit_scale"),
     "divided logits": (Model("granite", {"logits_scaling": 4.0}), "logits_scaling"),
     "heads of two sizes": (Model("gemma4_text", {"layer_types": BOTH[::-1]}), "heads of attention that"),
+    "key heads that it does not have": (Model("deepseek_v3"), "num_key_value_heads .* that of its layers, 4"),
     "sinks": (Model("gpt_oss"), r"attention with sinks"),
     "convolutions": (Model("lfm2", {"layer_types": ["conv", "full_attention"]}), "layers of type conv"),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from rljob_runtime.weights.contents import Shapes, tensor_shapes
 from rljob_runtime.weights.model_files import folder_parameters
 
 _ADAPTER = ("spec", "training", "adapter")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Fields of config.json, of which a mixture of experts has one."""
 
 

@@ -99,6 +99,11 @@ class _Asked:
         self.faults += (f"attention with {name}" for name in UNKNOWN if options.get(name) is not None)
         if packing is None:
             self.faults.append(f"an attention call of its own kind ({type(module).__name__})")
+        groups = getattr(module, "num_key_value_groups", None)
+        if groups is not None and groups * key.shape[1] != query.shape[1]:
+            self.faults.append(
+                f"a num_key_value_heads in config.json that is not that of its layers, {key.shape[1]},"
+            )
         mask = next((each for each in self._masks if each.stands_for_it is attention_mask), None)
         if mask is not None and mask.window is not None and mask.window != sliding_window:
             self.faults.append(

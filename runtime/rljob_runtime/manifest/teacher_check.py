@@ -34,12 +34,14 @@ def check_teacher(
     if wrong:
         return
     # It takes seconds to import, which only a job with a teacher's folder needs to spend.
+    from rljob_runtime.manifest.loaded_model import check_loading
     from rljob_runtime.manifest.model_trial import check_computation
     from rljob_runtime.manifest.tensor_plan import check_plan
 
     ranks = training.parallel.tensor_parallel
     try:
         check_computation(teacher, training.longest_sample_tokens)
+        check_loading(teacher)
         # Sizes that do not divide are told by themselves.
         if ranks > 1 and unfit(ranks, config) is None:
             check_plan(teacher, ranks)

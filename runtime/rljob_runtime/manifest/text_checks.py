@@ -25,11 +25,14 @@ from rljob_runtime.manifest.teacher_check import check_teacher
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.weights.adapter import adapted_layers
+from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.model_files import examine
 
 _TRAINING = ("spec", "training")
 _TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
 _MODEL_PATH = (*_TRAINING, "model", "path")
+_RECOMPUTED = "activationCheckpointing"
 _NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
 """Built-in rewards that compare with the prompt's answer."""
 
@@ -84,8 +87,9 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
         problems += (Problem(_MODEL_PATH, str(error).rstrip(".")) for error in wrong)
     # An adapter is looked at in the weights.
     if not problems:
-        problems += check_adapter(job, folder, config)
-        problems += _check_computation(job, folder, config)
+        adapter = list(check_adapter(job, folder, config))
+        problems += adapter
+        problems += _check_computation(job, folder, config, adapter_right=not adapter)
     problems += _check_sharing(job, config)
     problems += _check_length(job, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
@@ -96,19 +100,32 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     return config, problems
 
 
-def _check_computation(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[Problem]:
-    """What of the model in a folder the trainer does not compute, or cannot split."""
+def _check_computation(
+    job: RLJob, folder: Path, config: dict[str, Any], adapter_right: bool
+) -> Iterator[Problem]:
+    """What of the model in a folder the trainer does not compute, does not take, cannot adapt or cannot
+    split. `adapter_right`: whether nothing is known to be wrong with the job's adapter."""
     training = job.spec.training
     if training.model.path is None:
         return
     # They take seconds to import, which only a job with a model's folder needs to spend.
     with large_imports():
+        from rljob_runtime.manifest.loaded_model import check_adapted, check_loading, check_recomputing
         from rljob_runtime.manifest.model_trial import check_computation
         from rljob_runtime.manifest.tensor_plan import check_plan
 
-    model, path = folder / training.model.path, _MODEL_PATH
+    model = folder / training.model.path
+    path: tuple[str, ...] = _MODEL_PATH
     try:
         check_computation(model, training.longest_sample_tokens)
+        loaded = check_loading(model)
+        if training.model.recomputed != "none":
+            name = "gradientCheckpointing" if training.model.gradient_checkpointing else _RECOMPUTED
+            path = (*_TRAINING, "model", name)
+            check_recomputing(loaded, name)
+        if training.adapter is not None and adapter_right:
+            path = (*_TRAINING, "adapter")
+            check_adapted(loaded, adapted_layers(tensor_shapes(model), training.adapter))
         path, ranks = _TENSOR_PARALLEL, training.parallel.tensor_parallel
         # Sizes that do not divide are told by themselves.
         if ranks > 1 and unfit(ranks, config) is None:

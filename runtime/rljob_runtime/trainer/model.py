@@ -5,8 +5,6 @@ exactly (other attention, other logits, weights under other names than in its fo
 loaded, with the reason; nothing is left to chance, neither dropout nor a router's noise.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,8 @@ from rljob_runtime.trainer.activations import checkpoint_activations
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
-from rljob_runtime.weights.folder_names import as_in_folder
-from rljob_runtime.weights.model_files import loading
+from rljob_runtime.weights.folder_names import check_names
+from rljob_runtime.weights.model_files import loading, without_progress_bars
 
 _EXPERTS: dict[Experts, str] = {"grouped": "grouped_mm", "eager": "eager"}
 """By `training.model.experts`, transformers' name of the implementation."""
@@ -59,7 +56,7 @@ def save_initial_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.spec.training.seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with _without_progress_bars():
+    with without_progress_bars():
         model.save_pretrained(folder)
 
 
@@ -98,7 +95,7 @@ def load_policy(
     _without_dropout(config)
     register_attention()
     options = {"dtype": dtype, "attn_implementation": ATTENTION}
-    with _without_progress_bars(), loading(folder):
+    with without_progress_bars(), loading(folder):
         if weights:
             model = AutoModelForCausalLM.from_pretrained(
                 folder, config=config, local_files_only=True, **options
@@ -106,7 +103,7 @@ def load_policy(
         else:
             model = _without_weights(config, options)
     if weights:
-        _check_names(folder, model)
+        check_names(folder, model)
     _train_decoder(model, config)
     # Models without experts refuse to be told how to multiply them.
     if model._can_set_experts_implementation():
@@ -149,20 +146,6 @@ def _train_decoder(model: Any, config: Any) -> None:
         parameter.requires_grad_(name in trained and parameter in taking_part)
 
 
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """transformers draws bars on stderr, in the middle of the live view."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _without_dropout(config: Any) -> None:
     """Set all rates of dropout to 0: some models drop by a function, without a module that `Policy` could
     change."""
@@ -179,25 +162,3 @@ def _as_engines_compute(model: Any) -> None:
     for module in model.modules():
         if getattr(module, "gradient_checkpointing", False):
             module.training = True
-
-
-def _check_names(folder: Path, model: Any) -> None:
-    """Engines are sent the tensors of the folder, under their names there."""
-    theirs = tensor_shapes(folder)
-    ours: Shapes = {}
-    for name, value in model.state_dict().items():
-        pieces = {name: value} if name in theirs else as_in_folder(model, name, value.to("meta"))
-        ours |= {piece: tuple(each.shape) for piece, each in pieces.items()}
-    if model.config.get_text_config().tie_word_embeddings:
-        # Files may leave a tied head out; the model in memory has it, most by this name.
-        theirs |= {name: shape for name, shape in ours.items() if name == TIED_HEAD}
-    for name in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(name) != ours.get(name):
-            raise UnsupportedModel(
-                f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
-                f"in {type(model).__name__} as it is trained: such a model is not supported"
-            )
-
-
-def _shape(shapes: Shapes, name: str) -> str:
-    return f"of shape {list(shapes[name])}" if name in shapes else "missing"

@@ -7,7 +7,11 @@ at a time.
 """
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,3 +38,26 @@ def sources(model: Any, in_folder: Collection[str]) -> dict[str, str]:
                 as_in_folder(model, name, tensor.new_empty(tensor.shape, device="meta")), name
             )
     return found
+
+
+def check_names(folder: Path, model: Any) -> None:
+    """Raise `UnsupportedModel` where the tensors of a folder are not those of the model that transformers
+    loaded from it: engines are sent the tensors of the folder, under their names there."""
+    theirs = tensor_shapes(folder)
+    ours: Shapes = {}
+    for name, value in model.state_dict().items():
+        pieces = {name: value} if name in theirs else as_in_folder(model, name, value.to("meta"))
+        ours |= {piece: tuple(each.shape) for piece, each in pieces.items()}
+    if model.config.get_text_config().tie_word_embeddings:
+        # Files may leave a tied head out; the model in memory has it, most by this name.
+        theirs |= {name: shape for name, shape in ours.items() if name == TIED_HEAD}
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            raise UnsupportedModel(
+                f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
+                f"in {type(model).__name__} as it is trained: such a model is not supported"
+            )
+
+
+def _shape(shapes: Shapes, name: str) -> str:
+    return f"of shape {list(shapes[name])}" if name in shapes else "missing"

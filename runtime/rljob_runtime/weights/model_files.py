@@ -140,6 +140,20 @@ def loading(folder: Path) -> Iterator[None]:
         raise UnsupportedModel(f"{folder}: the model does not load: {one_line(error)}") from error
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """transformers draws bars on stderr, in the middle of the live view."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _check_weights(folder: Path) -> None:
     """The files that transformers and the engines read are there."""
     files = sorted(path.name for path in folder.glob("*.safetensors"))

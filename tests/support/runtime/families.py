@@ -20,8 +20,12 @@ _SHAPE: dict[str, Any] = {
 
 IMAGES: dict[str, Any] = {
     "vision_config": {
-        "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "image_size": 28, "patch_size": 14,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
     },
     "mm_tokens_per_image": 4,
 }

@@ -2,7 +2,9 @@
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "factor": 8.0,
@@ -36,7 +38,21 @@ def make(path: Path) -> Path:
         "unanswered/good.jsonl": b'{"prompt": "ab"}\n',
         "bad.jsonl": b'{"prompt": "ab", "answer": "ab"}\n{"prompt": \n',
     }
+    if path.name == "model.safetensors" and path.parent.name in ("m", "fused"):
+        of = contents["fused/config.json" if path.parent.name == "fused" else "config.json"]
+        return write_weights(path, json.loads(of))
     path.write_bytes(contents.get(f"{path.parent.name}/{path.name}", contents.get(path.name, b"")))
+    return path
+
+
+def write_weights(path: Path, config: Mapping[str, Any]) -> Path:
+    """Write weights of the model that has this config.json, drawn anew; returns `path`."""
+    import transformers
+    from safetensors.torch import save_model
+
+    sizes = {name: value for name, value in config.items() if name != "model_type"}
+    shaped = transformers.AutoConfig.for_model(config["model_type"], **sizes)
+    save_model(transformers.AutoModelForCausalLM.from_config(shaped), str(path), {"format": "pt"})
     return path
 
 
@@ -46,5 +62,8 @@ def config(model_type: str, **more: object) -> bytes:
         "max_position_embeddings": 64,
         "num_attention_heads": 4,
         "num_hidden_layers": 2,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "head_dim": 32,
     }
     return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes, **more}).encode()

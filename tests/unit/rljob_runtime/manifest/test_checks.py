@@ -122,6 +122,12 @@ def mixed(other, **more):
         ),
         (["m/config.json", "m/model.safetensors"], {"training.model": {"path": "m"}}, None, None),
         (
+            ["m/config.json", "m/fused/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["mlp.gate_proj.weight is missing in the *.safetensors", "in Qwen3ForCausalLM as it is"],
+        ),
+        (
             ["m/config.json", "m/model.safetensors"],
             {
                 "training.model": {"path": "m"},
@@ -150,7 +156,7 @@ def mixed(other, **more):
             None,
         ),
         (
-            ["m/fused/config.json", "m/model.safetensors"],
+            ["m/fused/config.json", "m/fused/model.safetensors"],
             {"training.model": {"path": "m"}, **PAIRS},
             "spec.training.parallel.tensorParallel",
             ["Phi3ForCausalLM has colwise_gather_output", "in its plan for splitting its layers", "set 1"],

@@ -2,7 +2,6 @@
 follows from one is not told."""
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from tests.support.jobs import REMOVED, job
+from tests.support.runtime.manifest_files import config, write_weights
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 GONE = {"training.model": {"path": "gone"}, "training.tokenizer": REMOVED}
@@ -45,15 +45,9 @@ def folder(tmp_path: Path) -> Path:
 
 def model(folder: Path) -> None:
     CharacterTokenizer(LETTERS).save_pretrained(folder)
-    sizes = {
-        "vocab_size": 64,
-        "max_position_embeddings": 64,
-        "num_attention_heads": 4,
-        "num_hidden_layers": 2,
-    }
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", "num_key_value_heads": 2} | sizes))
-    header = json.dumps({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))
+    described = json.loads(config("qwen3"))
+    (folder / "config.json").write_text(json.dumps(described))
+    write_weights(folder / "model.safetensors", described)
 
 
 def data(path: str, **more: Any) -> dict[str, Any]:

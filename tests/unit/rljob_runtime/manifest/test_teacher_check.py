@@ -1,7 +1,6 @@
 """A teacher that is not there, has other tokens than the policy, or is too small for its samples."""
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rljob_runtime.manifest.adapters import model_size
 from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.manifest.teacher_check import other_tokens
 from tests.support.jobs import job
+from tests.support.runtime.manifest_files import write_weights
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 PATH = "spec.training.algorithm.distillation.teacher.path"
@@ -25,6 +25,9 @@ CONFIG: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "head_dim": 32,
 }
 
 
@@ -48,11 +51,10 @@ def test_tokens(policy: dict[str, int], teacher: dict[str, int], words: str | No
 
 
 def teacher(folder: Path, alphabet: str = ALPHABET, **config: Any) -> Path:
-    """A model's folder, with weights of no meaning."""
+    """A model's folder."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
-    header = json.dumps({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))
+    write_weights(folder / "model.safetensors", CONFIG | config | {"model_type": "qwen3"})
     if alphabet:
         CharacterTokenizer(alphabet).save_pretrained(folder)
     return folder

@@ -1,0 +1,56 @@
+"""What only the loaded model shows of a folder: refused where the manifest is checked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rljob_runtime.manifest.checks import check
+from rljob_runtime.manifest.load import read
+from tests.support.jobs import job
+from tests.support.runtime.families import IMAGES, family_model
+
+ADAPTER: dict[str, Any] = {"training.adapter": {}, "training.rollout.engine": {"vllm": {}}}
+WIDE = {"head_dim": 32}
+"""For vLLM on CPUs."""
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = {
+    "layers that cannot be computed again": (
+        "ctrl", {}, {"training.model.activationCheckpointing": "full"}, "model.activationCheckpointing",
+        "activationCheckpointing needs layers that can be computed again, which CTRLLMHeadModel of",
+    ),
+    "the same by the older field": (
+        "jetmoe", {"hidden_size": 128}, {"training.model.gradientCheckpointing": True},
+        "model.gradientCheckpointing",
+        "gradientCheckpointing needs layers that can be computed again, which JetMoeForCausalLM of",
+    ),
+    "the same, and nothing is": ("jetmoe", {"hidden_size": 128}, {}, None, ""),
+    "tensors that are several in memory": (
+        "hrm_text", WIDE, {}, "model.path",
+        "H_module.layers.0.attn.gqkv_proj.weight is of shape [512, 64] in the *.safetensors, and of shape",
+    ),
+    "an adapter for layers of another name": (
+        "gemma3", IMAGES, ADAPTER | {"training.adapter.targetModules": ["q_proj"]}, "adapter",
+        "an adapter needs linear layers, and language_model.model.layers.0.self_attn.q_proj of the "
+        "*.safetensors has another name in Gemma3ForConditionalGeneration",
+    ),
+    "an adapter for experts by another field": (
+        "ernie4_5_moe", WIDE, ADAPTER, "adapter", "adapter must not be set for a model with experts",
+    ),
+    "an adapter for parts of convolutions": (
+        "gpt2", {}, ADAPTER, "adapter.targetModules", "the model has no linear layers",
+    ),
+    "an adapter": ("olmo2", WIDE, ADAPTER, None, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_folder_is_taken_or_refused_before_a_job(tmp_path: Path, name: str) -> None:
+    kind, fields, changes, place, words = CASES[name]
+    family_model(tmp_path / "m", kind, **fields)
+    described = job({"training.model": {"path": "m"}, **changes})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
+    errors, _ = check(read(tmp_path / "job.yaml"))
+    told = [str(each.problem).removeprefix("spec.training.") for each in errors]
+    assert [each.split(": ")[0] for each in told] == ([] if place is None else [place])
+    assert all(words in each for each in told), told
