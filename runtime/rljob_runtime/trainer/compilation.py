@@ -89,7 +89,7 @@ def compile_layers(model: Any) -> None:
     # It takes seconds to import, which only what compiles needs to spend.
     from torch._inductor import list_options
 
-    options = {name: value for name, value in OPTIONS.items() if name in list_options()}
+    options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name in list_options()}
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
         layer.forward = torch.compile(layer.forward, dynamic=True, options=options)
