@@ -2,6 +2,8 @@
 random model on the copy task."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,9 +13,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from rljob_runtime.data.length_trace import FORMAT
+from rljob_runtime.data.length_trace import FORMAT, LENGTHS_FILE
 from rljob_runtime.simulate.workload import LengthModel, Lengths
-from rljob_runtime.trace.record.metrics_log import read_metrics
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.start_log import STARTS_FILE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.yaml"
 SAMPLES = 8
@@ -31,6 +35,9 @@ LENGTHS = "lengths.jsonl"
 """Name of the forced lengths, in a job's folder."""
 SEED = 7
 """Of the lengths."""
+KEPT = "RLJOB_BENCH_KEPT"
+"""Environment variable that names a folder in which what runs record is kept, such as to fit costs anew."""
+_RECORDED = ("job.yaml", "driver.log", METRICS_FILE, LENGTHS_FILE, STARTS_FILE, EVENTS_FOLDER)
 
 
 def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -> list[dict[str, Any]]:
@@ -46,8 +53,22 @@ def run_job(folder: Path, job: Mapping[str, Any], seconds: float, *options: str)
     file, output = folder / "job.yaml", folder / RUN
     file.write_text(yaml.safe_dump(dict(job)))
     command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(output)]
-    subprocess.run([*command, *options], check=True, timeout=seconds)
+    try:
+        subprocess.run([*command, *options], check=True, timeout=seconds)
+    finally:
+        if KEPT in os.environ:
+            _keep(output, Path(os.environ[KEPT]) / folder.name)
     return output
+
+
+def _keep(run: Path, folder: Path) -> None:
+    """Copy what a run recorded: its own folder goes with the benchmark."""
+    for name in _RECORDED:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, folder / name, dirs_exist_ok=True)
+        elif (run / name).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run / name, folder / name)
 
 
 def copy_job(

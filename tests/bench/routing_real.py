@@ -9,6 +9,7 @@ counted. Beside each measured ratio stands the one that the simulator predicts f
 engine's costs, which are fitted to the baseline's run; and what it predicts with costs that are fitted to the
 policy's own run, which differ where the machine had other work meanwhile. Figures are written as soon as each
 policy has run; no policy begins that would not end within `--seconds` if it took as long as the one before.
+"least in flight, again" at the end tells whether the machine is as fast as at the beginning.
 
     python -m tests.bench.routing_real --gpus 4 --engines 3 --prompts 96 --seconds 600 --out $OUT
     python -m tests.bench.routing_real [--policies adaptive interleaved]                two engines on CPUs
@@ -116,6 +117,7 @@ def run(folder: Path, job: dict[str, Any], work: Work, seconds: float) -> Ran:
 
 POLICIES: dict[str, tuple[dict[str, Any], int]] = {
     "least in flight": ({"leastInFlight": {}}, 0),
+    "least in flight, again": ({"leastInFlight": {}}, 0),
     "adaptive": ({"adaptive": {}}, 0),
     "adaptive, one engine heavy": ({"adaptive": {}}, 1),
     "interleaved": ({"interleaved": {}}, 0),

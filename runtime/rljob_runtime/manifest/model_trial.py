@@ -6,11 +6,13 @@ computed, tells what each layer asks of attention; a pass of a small head on dra
 done with logits behind it.
 
 Guarantees: a model is taken where attention is causal, or causal within the window that its layer says,
-nothing else mixes tokens, and logits are what the output head gives; else it is refused, with the reason. Of
-models whose code looks at numbers attention is not tried. No weights are read or made.
+nothing else mixes tokens, and logits are what the output head gives, or that times a factor; else it is
+refused, with the reason. Of models whose code looks at numbers attention is not tried. No weights are read or
+made.
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -23,6 +25,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.attention_limits import UNKNOWN
+from rljob_runtime.manifest.logit_factor import logit_factor
 from rljob_runtime.manifest.meta_model import on_meta
 from rljob_runtime.manifest.rotations import check_rotations
 from rljob_runtime.weights.model_files import loading
@@ -34,8 +37,6 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _NEUTRAL = {
     "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
-    "logit_scale": 1.0,
-    "logits_scaling": 1.0,
 }
 """Fields of config.json that change attention or logits, with the values that change nothing: named to a
 person in the first place, for what the trial finds has no name there."""
@@ -139,6 +140,8 @@ def _untrainable(config: Any) -> str | None:
     for name, neutral in _NEUTRAL.items():
         if getattr(text, name, neutral) not in (neutral, None):
             return f"{name} in config.json"
+    if not 0 < logit_factor(text) < math.inf:
+        return "a factor of logits in config.json (logit_scale, logits_scaling) that is not above 0"
     other = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
     if other:
         return f"layers of type {', '.join(sorted(other))}"
@@ -216,7 +219,7 @@ def _head_fault(model: Any) -> str | None:
     try:
         with torch.no_grad():
             logits = model(input_ids=torch.zeros(1, _TOKENS, dtype=torch.int64), use_cache=False).logits
-            expected = small(hidden)
+            expected = logit_factor(model.config.get_text_config()) * small(hidden)
     except (NotImplementedError, RuntimeError):
         # Another module has a part in it, whose weights have no numbers.
         return fault

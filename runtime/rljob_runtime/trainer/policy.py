@@ -5,12 +5,14 @@ top-p included), in float32; logits are computed at response positions alone and
 `logits` numbers at a time, forward and backward; dropout is off.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rljob_runtime.manifest.logit_factor import logit_factor
 from rljob_runtime.trainer.attention import for_compiled
 from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.distribution import Distribution
@@ -30,7 +32,9 @@ class Policy(nn.Module):
         """`model` was built with `attention.ATTENTION`; `logits`: how many are held at a time, in numbers."""
         super().__init__()
         self.model = model
-        self._distribution = distribution
+        # Logits times a factor, divided by the temperature, are logits divided by less.
+        temperature = distribution.temperature / logit_factor(model.config.get_text_config())
+        self._distribution = replace(distribution, temperature=temperature)
         self._logits = logits
         self._compiled = False
         self._shared = False
