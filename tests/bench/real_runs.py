@@ -40,11 +40,14 @@ KEPT = "RLJOB_BENCH_KEPT"
 _RECORDED = ("job.yaml", "driver.log", METRICS_FILE, LENGTHS_FILE, STARTS_FILE, EVENTS_FOLDER)
 
 
-def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -> list[dict[str, Any]]:
-    """Run the copy example with `training` merged over its own; the metrics of its steps."""
+def run_example(
+    folder: Path, training: dict[str, Any], seconds: float = 1500, pools: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Run the copy example with `training` and `pools` merged over its own; the metrics of its steps."""
     folder.mkdir(parents=True)
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["training"].update(training)
+    document["spec"]["pools"].update(pools or {})
     return read_metrics(run_job(folder, document, seconds) / "metrics.jsonl").rows
 
 
