@@ -3,12 +3,11 @@
 The same job with evaluations and, as the baseline, without any, both at once on one processor, which neither
 leaves idle: whatever else slows it slows both alike, and by what the jobs get done meanwhile it shows which
 of them has more to do for a step. (Two processors of a shared machine may differ by half, and change that
-from minute to minute.) Counted are the steps of the time in which both have their
-first evaluation behind them and none has ended, parts of steps included. The model is trained at a rate too
-small to change the lengths of responses. How much slower the steps are is set against the evaluations' own
-tokens, as a share of those that are trained. One engine and bound 0, since steps of asynchronous jobs on few
-processors differ by half from run to run, by how much of two steps' responses happens to be generated at
-once.
+from minute to minute.) Counted are the steps of the time in which both have their first evaluation behind
+them and none has ended, parts of steps included. The model is trained at a rate too small to change the
+lengths of responses. How much slower the steps are is set against the evaluations' own tokens, as a share of
+those that are trained. One engine and bound 0: how much of two steps' responses an asynchronous job on one
+processor generates at once is up to chance.
 
     python -m tests.bench.evaluation_cost_real
 """
