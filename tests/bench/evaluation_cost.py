@@ -192,6 +192,7 @@ CASES = {
     "bound 2, a token costs its own time": Case(2, timing=COMPUTE_BOUND),
     "bound 1, 32 prompts every 2 versions": Case(1, every=2, prompts=32),
     "bound 2, 32 prompts every 2 versions": Case(2, every=2, prompts=32),
+    "bound 2, 160 prompts every 10 versions": Case(2, prompts=160),
     "bound 2, 32 prompts every 2 versions, a token costs its own time": Case(
         2, every=2, prompts=32, timing=COMPUTE_BOUND
     ),
