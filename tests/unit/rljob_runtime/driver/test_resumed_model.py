@@ -24,6 +24,7 @@ from tests.support.runtime.resumes import saved
 
 LAYERS = "training.model.random.layers"
 ADAPTER = {"training.adapter": {"rank": 4}}
+LARGER = {"training.adapter": {"rank": 8, "targetModules": ["q_proj"]}}
 WORDS = "rank 4, alpha 32, for all linear layers"
 
 
@@ -49,6 +50,14 @@ def run_of(folder: Path, adapter: str | None = None) -> Path:
         (WORDS, ADAPTER, []),
         (None, {LAYERS: 4}, ["spec.training.model.random.layers: 4, and the run began with 2"]),
         (None, ADAPTER, ["spec.training.adapter: the job asks for an adapter (rank 4"]),
+        (
+            WORDS,
+            LARGER,
+            [
+                "spec.training.adapter: the job asks for an adapter (rank 8, alpha 32, for q_proj), and the "
+                f"checkpoint has an adapter ({WORDS})"
+            ],
+        ),
         (
             WORDS,
             {LAYERS: 4},
