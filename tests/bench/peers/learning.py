@@ -4,6 +4,8 @@ folder, the same prompts in the same order, the same loss and the same optimizer
     python -m tests.bench.peers.learning --gpus 1 --out OUT
     python -m tests.bench.peers.learning --gpus 1 --contenders ours-1 ours-0 verl_sync --seeds 2 --out OUT
     python -m tests.bench.peers.learning --gpus 0 --contenders ours-1 --out OUT      on a CPU
+    python -m tests.bench.peers.learning --gpus 1 --kept A/curves.json B/curves.json --out OUT
+                                                       figures of runs on several GPUs of a machine
 
 The task is to repeat four letters (`copy_task.py`). Each step trains once on the same number of responses,
 for all: GRPO divided by the standard deviation, clipped ratios against the engine's log-probabilities (verl's
@@ -56,11 +58,21 @@ def main() -> None:
     options = parse()
     until = time.monotonic() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
+    task = dataclasses.replace(COPY, steps=options.steps)
+    if options.kept:
+        curves = kept(options.kept)
+        keep(curves, task, options)
+    else:
+        curves = run_all(task, until, options)
+    print(table(curves, task.prompts * task.samples), flush=True)
+
+
+def run_all(task: Task, until: float, options: argparse.Namespace) -> dict[Run, list[Point]]:
+    """The curves of all contenders, one after the other, until then by time.monotonic."""
     curves: dict[Run, list[Point]] = {}
     wanted = runs(options.contenders, options.seeds)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        task = dataclasses.replace(COPY, steps=options.steps)
         prepare(task, folder)
         for number, run in enumerate(wanted):
             # Each may have an equal part of what is left, so that the last one is not starved.
@@ -77,7 +89,7 @@ def main() -> None:
             points = contend(run, task, folder, share, options, told)
             left_out = "" if points else ", so that it is left out"
             print(f"{run}: {len(points)} of {task.steps} steps{left_out}", flush=True)
-    print(table(curves, task.prompts * task.samples), flush=True)
+    return curves
 
 
 def runs(contenders: Sequence[str], seeds: int) -> list[Run]:
@@ -173,6 +185,16 @@ def keep(curves: Mapping[Run, Sequence[Point]], task: Task, options: argparse.Na
     record(f"peers_learning_{options.gpus}", found, options.out, show=False)
 
 
+def kept(files: Sequence[Path]) -> dict[Run, list[Point]]:
+    """The curves that runs have written; of a contender in several of them, the last file's."""
+    curves: dict[Run, list[Point]] = {}
+    for file in files:
+        for name, points in json.loads(file.read_text()).items():
+            contender, _, seed = name.partition(" seed ")
+            curves[Run(contender, int(seed or 0))] = [Point(**point) for point in points]
+    return curves
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -188,6 +210,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="with how many seeds each of ours is run")
     parser.add_argument("--steps", type=int, default=COPY.steps, help="of each contender")
     parser.add_argument("--attention", default="flash_attention_2", help="verl's")
+    parser.add_argument("--kept", nargs="+", type=Path, metavar="FILE", help="runs nothing: curves of runs")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.seeds < 1 or options.steps < 1:
@@ -195,7 +218,7 @@ def parse() -> argparse.Namespace:
     for name in options.contenders:
         if name != VERL and ours.named(name) is None:
             parser.error(f"--contenders: {name!r}; known: ours-BOUND[xENGINES][-shared], {VERL}")
-    if VERL in options.contenders:
+    if VERL in options.contenders and not options.kept:
         if not options.gpus:
             parser.error(f"--contenders: {VERL} needs a GPU")
         verl.check_attention(parser, options.attention)

@@ -1,6 +1,7 @@
 """What of the comparison of learning is decided without a GPU: when a reward is reached, how far two curves
 are apart, the reward, what verl's console tells, and that both are given the same task."""
 
+import argparse
 import re
 import sys
 import time
@@ -165,6 +166,16 @@ def test_ours_is_run_with_each_seed_and_verl_once():
     found = learning.runs(["ours-1", "verl_sync"], 2)
     assert found == [Run("ours-1"), Run("ours-1", 1), Run("verl_sync")]
     assert [str(run) for run in found] == ["ours-1", "ours-1 seed 1", "verl_sync"]
+
+
+def test_curves_that_runs_kept_are_read_as_they_were_written(tmp_path: Path):
+    options = argparse.Namespace(out=tmp_path, gpus=1)
+    mine = {Run("ours-1"): FAST, Run("ours-1", 1): LOW}
+    learning.keep(mine, COPY, options)
+    (tmp_path / "curves.json").rename(tmp_path / "mine.json")
+    learning.keep({Run("verl_sync"): SLOW}, COPY, options)
+    found = learning.kept([tmp_path / "mine.json", tmp_path / "curves.json"])
+    assert found == {**mine, Run("verl_sync"): SLOW}
 
 
 FAST, SLOW = curve(*[0.2] * 5, *[1] * 10), curve(*[0.2] * 6, *[1] * 9, first=100, each=5)
