@@ -1,7 +1,8 @@
 """The folder of a run: whose it is, and what becomes of an earlier run in it.
 
 Guarantees: one process at a time holds a run's folder; a run is never overwritten, and never mixed with
-another unless a resume is asked for; files of someone else are never moved.
+another unless a resume is asked for; files of someone else are never moved; until a job begins in a folder
+that holds a run, all of that run stays as it is.
 """
 
 import errno
@@ -21,6 +22,10 @@ _FINISHED = "finished"
 """An empty file: the job has done all its steps. It is taken away when the run is resumed."""
 _LOCK = ".lock"
 """Locked by flock while a process holds the folder; the kernel unlocks it when the process ends."""
+LOG = "driver.log"
+"""What the driver logs."""
+_OF_NO_RUN = {_LOCK, LOG}
+"""Files that a job leaves which was refused before it began: nothing that somebody could miss."""
 _LASTING = {
     errno.EACCES,
     errno.EISDIR,
@@ -60,7 +65,7 @@ class Begin(Enum):
 class Found(Enum):
     """What is at a folder's path."""
 
-    NOTHING = "nothing, or an empty folder"
+    NOTHING = "nothing, or a folder with what a refused job leaves alone"
     FILE = "a file"
     OTHER_FILES = "files of someone else"
     UNFINISHED = "a run that was interrupted, failed, or is under way"
@@ -88,6 +93,10 @@ class RunOptions:
     """Go on from the newest checkpoint in the folder."""
     live: bool
     """Show the live view, where the output is a terminal."""
+    begin: Callable[[], None] = lambda: None
+    """Makes the folder that of this job. To be called once, when nothing is left that could be refused
+    without starting a part of the job, and before anything but logs is written there. Raises
+    `FolderRefused`."""
     share: bool = False
     """Let workers share this machine's accelerators, each taking a part of one."""
     program: str = "rljob"
@@ -97,8 +106,8 @@ class RunOptions:
     resume_command: str | None = None
     """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
     model_made: Callable[[], None] | None = None
-    """Waits for the process that makes the initial model; None where there is none. Where the model is not
-    there afterwards the driver makes it."""
+    """Waits for the process that makes the initial model, after `begin`; None where there is none. Where the
+    model is not there afterwards the driver makes it."""
 
 
 def decide(begin: Begin, found: Found) -> Decision:
@@ -123,26 +132,51 @@ def look(folder: Path, begin: Begin) -> Decision:
     return decision
 
 
+class Held:
+    """A run's folder that this process holds, for a job that has not begun in it yet."""
+
+    def __init__(self, folder: Path, decision: Decision, manifest: bytes, lock: ExitStack) -> None:
+        """`manifest`: the job's, as it is copied; `lock` has the folder's, and is left by who made it."""
+        self.folder = folder
+        """Absolute."""
+        self._decision = decision
+        self._manifest = manifest
+        self._lock = lock
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run in it goes on."""
+        return self._decision is Decision.GO_ON
+
+    def begin(self) -> None:
+        """Make it the folder of the job, which begins: an earlier run is moved aside where that was decided,
+        and is kept as folder.1, folder.2, …; what is there then holds the job's manifest, and is not
+        finished. Raises `FolderRefused`."""
+        folder = self.folder
+        with _writing(folder):
+            if self._decision is Decision.MOVE_ASIDE:
+                # Under its lock: a run that is under way is not moved.
+                folder.rename(_free_name(folder))
+                self._lock.close()
+                folder.mkdir()
+                self._lock.enter_context(_locked(folder))
+            _replace(folder / MANIFEST, self._manifest)
+            # Last: where the disk is full, the run is as finished as it was.
+            (folder / _FINISHED).unlink(missing_ok=True)
+
+
 @contextmanager
-def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, bool]]:
-    """Hold a run's folder for the time of the body; yields its absolute path, and whether the run in it goes
-    on. An earlier run that is moved aside is kept as folder.1, folder.2, … Raises `FolderRefused`."""
+def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[Held]:
+    """Hold a run's folder for the time of the body. Nothing is written there but the lock, until the job
+    begins by `Held.begin`. Raises `FolderRefused`."""
     folder = folder.absolute()
     decision = _decided(folder, begin)
     content = manifest.read_bytes()  # now: it may lie in the folder that is moved aside
     with ExitStack() as lock:
         with _writing(folder):
-            if decision is Decision.MOVE_ASIDE:
-                with _locked(folder):
-                    # Under its lock: a run that is under way is not moved.
-                    folder.rename(_free_name(folder))
             folder.mkdir(parents=True, exist_ok=True)
             lock.enter_context(_locked(folder))
-            (folder / _FINISHED).unlink(missing_ok=True)
-            # Not onto itself. After a move the copy went along, and `manifest` may have been it.
-            if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
-                (folder / MANIFEST).write_bytes(content)
-        yield folder, decision is Decision.GO_ON
+        yield Held(folder, decision, content, lock)
 
 
 def _decided(folder: Path, begin: Begin) -> Decision:
@@ -171,8 +205,8 @@ def find(folder: Path) -> Found:
         return Found.NOTHING
     if not folder.is_dir():
         return Found.FILE
-    # A lock file alone is nothing that somebody could miss.
-    return Found.OTHER_FILES if any(item.name != _LOCK for item in folder.iterdir()) else Found.NOTHING
+    others = any(item.name not in _OF_NO_RUN for item in folder.iterdir())
+    return Found.OTHER_FILES if others else Found.NOTHING
 
 
 def mark_finished(folder: Path) -> None:
@@ -197,6 +231,19 @@ def _why(begin: Begin, found: Found, folder: Path) -> str:
         f"{folder} holds a run already: go on with it by --resume, or begin anew by --restart, which "
         f"keeps it as {_free_name(folder).name}"
     )
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Give a file this content, or leave it as it is where that fails."""
+    if path.is_file() and path.read_bytes() == content:
+        return
+    partial = path.with_name(f"{path.name}.tmp")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _free_name(folder: Path) -> Path:

@@ -129,11 +129,11 @@ with checking(Asked(read(file), folder.parent, False, 2**50, makes_model=True)) 
     assert not verdict.errors and verdict.broken is None, verdict
     if killed:
         check.end()
-    made = check.make_model(folder)
+    check.make_model(folder)
     if sys.argv[3] == "interrupted":
         # As a terminal's Ctrl-C, which the driver answers by stopping once the model is there.
         os.kill(check._process.pid, signal.SIGINT)
-    made()
+    check.model_made()
     print(sorted(each.name for each in folder.parent.iterdir()), "torch" in sys.modules)
 """
 

@@ -250,8 +250,11 @@ def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_e
     assert_another_model_is_refused(run, file, job)
     job["spec"]["training"]["schedule"] = {"totalSteps": 2}
     file.write_text(yaml.safe_dump(job))
+    kept = [run.folder / name for name in ("job.yaml", "finished", "model_files/config.json")]
+    before = [each.read_bytes() for each in kept]
     with running(file, "--resume") as run:
         assert run.end() == 2, run.log.read_text()
+        assert [each.read_bytes() for each in kept] == before
         assert f"has {len(trained)} steps, and training.schedule.totalSteps is 2: set" in run.log.read_text()
 
 
@@ -303,6 +306,7 @@ def test_ctrl_c_before_the_first_step_ends_the_run_and_all_its_processes(tmp_pat
     file, _ = manifest(tmp_path, 200, ONE_ENGINE)
     with running(file) as run:
         run.wait(lambda: "starting" in run.log.read_text(), "start")
+        run.wait((run.folder / "job.yaml").exists, "the run's folder")
         started = psutil.Process(run.process.pid).children(recursive=True)
         run.process.send_signal(signal.SIGINT)
         assert run.end(3) == 130, run.log.read_text()

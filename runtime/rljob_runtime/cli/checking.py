@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -76,14 +76,17 @@ class Check:
             raise KeyboardInterrupt
         raise CheckDied(without_answer(self._process.exitcode))
 
-    def make_model(self, folder: Path) -> Callable[[], None] | None:
-        """Have the process make the job's model in `folder`, if it was asked to: what waits until it has, or
-        has failed to, which leaves no such folder."""
-        if not self._makes_model:
-            return None
-        with suppress(OSError):  # it has ended
-            self._answers.send_bytes(os.fsencode(folder))
-        return self._process.join
+    def make_model(self, folder: Path) -> None:
+        """Have the process make the job's model in `folder`, if it was asked to."""
+        if self._makes_model:
+            with suppress(OSError):  # it has ended
+                self._answers.send_bytes(os.fsencode(folder))
+
+    def model_made(self) -> None:
+        """After `make_model`: wait until the process has made it, or has failed to, which leaves no such
+        folder."""
+        if self._makes_model:
+            self._process.join()
 
     def end(self) -> None:
         """End the process, if it has not ended."""

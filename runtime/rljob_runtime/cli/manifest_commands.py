@@ -3,7 +3,7 @@
 Guarantees: fields of a manifest that are wrong, and a folder that is refused, are told before anything is
 started. The rest of the check, and the measuring of the machine, take place while Ray starts (`checking.py`),
 and workers on it import what they will need: where something is found Ray is ended, and nothing is left of
-it; the run's folder is made after that.
+it. The run's folder is made after that; what is in it stays as it is until the job begins.
 """
 
 import argparse
@@ -91,16 +91,22 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
         start = OwnStart()
         start.add(of_command(created(), verdict.over, machine.ready))
         called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
-        with held(asked.folder, options.file, options.begin) as (run_folder, resume):
+        with held(asked.folder, options.file, options.begin) as found:
+
+            def begin() -> None:
+                found.begin()
+                check.make_model(found.folder / INITIAL_MODEL)
+
             run_options = RunOptions(
-                folder=run_folder,
+                folder=found.folder,
                 manifest_folder=asked.manifest.folder,
-                resume=resume,
+                resume=found.resumes,
                 live=not options.no_live,
+                begin=begin,
                 share=options.share,
                 program=called,
                 resume_command=resume_command(called, options),
-                model_made=check.make_model(run_folder / INITIAL_MODEL),
+                model_made=check.model_made,
             )
             return train(job, run_options, machine, start, hand_over)
 

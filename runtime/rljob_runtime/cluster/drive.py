@@ -41,6 +41,7 @@ from rljob_runtime.run_folder import (
     FolderBusy,
     FolderFailed,
     FolderRefused,
+    Held,
     RunOptions,
     held,
     holds_run,
@@ -106,10 +107,13 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     for warning in warnings:
         log.warning("%s", warning)
     uid, desired = found["metadata"]["uid"], _desired(found)
-    with _held(settings.run_folder, job) as (run_folder, resume):
+    with _held(settings.run_folder, job) as held_folder:
         if completed.completed_before(found):
             asyncio.run(_say_completed(credentials, settings.identity, uid, completed.take_back_completed))
-        options = RunOptions(run_folder, folder, resume, live=False, reward_host=settings.reward_host)
+        options = RunOptions(
+            held_folder.folder, folder, held_folder.resumes, live=False, begin=held_folder.begin,
+            reward_host=settings.reward_host,
+        )  # fmt: skip
         start = OwnStart()
         start.process("check", created())
         outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired), start)
@@ -175,8 +179,8 @@ def _desired(found: Mapping[str, Any]) -> DesiredState:
 
 
 @contextmanager
-def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
-    """Hold the run's folder; yields it, and whether a run in it is gone on with. Raises `FolderRefused`."""
+def _held(folder: Path, job: RLJob) -> Iterator[Held]:
+    """Hold the run's folder, in which a run is gone on with. Raises `FolderRefused`."""
     deadline = time.monotonic() + _BUSY_SECONDS
     begin = Begin.RESUME if holds_run(folder) else Begin.NEW
     with tempfile.TemporaryDirectory(prefix="rljob-") as temporary, ExitStack() as stack:
@@ -186,14 +190,14 @@ def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
         manifest.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
         while True:
             try:
-                run_folder, resume = stack.enter_context(held(folder, manifest, begin))
+                found = stack.enter_context(held(folder, manifest, begin))
                 break
             except FolderBusy:
                 if time.monotonic() > deadline:
                     raise
                 # A lock that another host holds gives no event.
                 time.sleep(_RETRY_SECONDS)
-        yield run_folder, resume
+        yield found
 
 
 def _told(found: list[Problem]) -> str:

@@ -1,6 +1,7 @@
 """Where a run's models and checkpoints lie, and the Hugging Face folder that engines and trainer load."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -66,28 +67,45 @@ def make_initial_model(job: RLJob, folder: Path, tokenizer: TextTokenizer) -> No
 
 
 def checkpoint_root(job: RLJob, run_folder: Path, manifest_folder: Path) -> Path:
-    """The folder of the job's checkpoints."""
+    """The folder of the job's checkpoints, absolute."""
     path = job.spec.training.checkpoint.path
-    return manifest_folder / path if path is not None else run_folder / CHECKPOINTS
+    return (manifest_folder / path if path is not None else run_folder / CHECKPOINTS).absolute()
 
 
-def place_checkpoints(job: RLJob, options: RunOptions) -> None:
-    """Make `checkpoints` in the run's folder a link to where they are, if that is elsewhere. Raises
-    `FolderRefused` where a new run would write among those of another, and where a resumed one would not find
-    its own."""
-    root = checkpoint_root(job, options.folder, options.manifest_folder).absolute()
+def _lies_in(folder: Path, path: Path) -> bool:
+    """Whether a path leads into a folder, or is one in it that leads elsewhere: it goes where that goes."""
+    named = Path(os.path.normpath(path))
+    return named.is_relative_to(folder) or path.resolve().is_relative_to(folder.resolve())
+
+
+def check_checkpoints(job: RLJob, options: RunOptions) -> None:
+    """Raise `FolderRefused` where a new run would write among the checkpoints of another, and where a resumed
+    one would not find its own. Writes nothing: an earlier run that a new one takes the place of is still in
+    the folder."""
+    root = checkpoint_root(job, options.folder, options.manifest_folder)
     link = options.folder / CHECKPOINTS
-    found, own = newest(root), newest(link)
-    if found is not None and not options.resume:
-        raise FolderRefused(
-            f"{root} (spec.training.checkpoint.path) holds checkpoints of another run, up to {found.name}: "
-            "move them away, or name another folder"
-        )
+    found = newest(root)
+    if not options.resume:
+        # Those of an earlier run in the folder itself are moved aside with it.
+        if found is not None and not _lies_in(options.folder, root):
+            raise FolderRefused(
+                f"{root} (spec.training.checkpoint.path) holds checkpoints of another run, up to "
+                f"{found.name}: move them away, or name another folder"
+            )
+        return
+    own = newest(link)
     if own is not None and (found is None or found.resolve() != own.resolve()):
         raise FolderRefused(
             f"the run's checkpoints are in {link.resolve()}, up to {own.name}, and "
             f"spec.training.checkpoint.path names {root}: move them there, or set it back"
         )
+
+
+def place_checkpoints(job: RLJob, options: RunOptions) -> None:
+    """Make `checkpoints` in the run's folder a link to where they are, if that is elsewhere: where
+    `check_checkpoints` refuses nothing."""
+    root = checkpoint_root(job, options.folder, options.manifest_folder)
+    link = options.folder / CHECKPOINTS
     if root == link:
         return
     if link.is_symlink():

@@ -1,9 +1,10 @@
 """Runs a job, from manifest to exit code.
 
 Guarantees: the exit code says what became of the job (`exit_codes.py`); every error that ends it is one line
-for a person, with the traceback in the run's driver.log; the first Ctrl-C (or SIGTERM) stops after the step
-that is being trained, with a checkpoint, the second at once; a job that is done or stopped leaves its model,
-and a report is written however it ends, unless a signal comes while it is waited for.
+for a person, with the traceback in the run's driver.log; a job that is refused before a part of it was
+started leaves what is in its folder as it was, but for that log; the first Ctrl-C (or SIGTERM) stops after
+the step that is being trained, with a checkpoint, the second at once; a job that is done or stopped leaves
+its model, and a report is written however it ends, unless a signal comes while it is waited for.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,12 +33,13 @@ from rljob_runtime.driver.ending import ReportWriter
 from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.driver.job_inputs import JobInputs
 from rljob_runtime.driver.job_settings import Origin, job_settings
-from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
+from rljob_runtime.driver.model_folder import check_checkpoints, checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.driver.open_teacher import TeacherUnfit, opened_teacher
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
 from rljob_runtime.driver.resumed_model import check_model
 from rljob_runtime.driver.reward_failures import RewardsNeverWorked
+from rljob_runtime.driver.run_log import RunLog
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import Standing, StopRequest, what_a_stop_does
 from rljob_runtime.driver.storage import StorageNotShared
@@ -46,7 +47,7 @@ from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
 from rljob_runtime.own_functions import FunctionLoadError
-from rljob_runtime.run_folder import RunOptions, mark_finished
+from rljob_runtime.run_folder import FolderBusy, FolderFailed, FolderRefused, RunOptions, mark_finished
 from rljob_runtime.site.descendants import kill_descendants
 from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
@@ -61,13 +62,13 @@ from rljob_runtime.weights.transport import TransportError
 log = logging.getLogger(__name__)
 
 _REFUSED = (
-    DataError, DeviceMissing, FunctionLoadError, OwnFunctionFailed, RayFolderUnfit, ResumeRefused,
-    RewardsNeverWorked, RewardsUnfit, StorageNotShared, TeacherUnfit, TransportError, UnsupportedModel,
+    DataError, DeviceMissing, FolderRefused, FunctionLoadError, OwnFunctionFailed, RayFolderUnfit,
+    ResumeRefused, RewardsNeverWorked, RewardsUnfit, StorageNotShared, TeacherUnfit, TransportError,
+    UnsupportedModel,
 )  # fmt: skip
-"""Errors that the same job would only meet again."""
+"""Errors that the same job would only meet again, but for those in `_PASSING`."""
+_PASSING = (FolderBusy, FolderFailed)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-LOG_BYTES = 16 << 20
-"""Most bytes of driver.log, and of the one before it."""
 _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
 
@@ -108,11 +109,11 @@ def carry_out(
     """Run the job at the site that `open_site` opens, and say how it goes. `start` and `before_signals` as
     in `run`. Raises `FolderRefused`."""
     # First, for it may refuse the job, which then leaves no log.
-    place_checkpoints(job, options)
-    _log_to(options)
+    check_checkpoints(job, options)
+    run_log = RunLog(options.folder)
     view = LastingView(make_view(sys.stdout, options.live), sys.stdout)
     began = time.time()
-    running = _Running(job, options, open_site, view, start, before_signals)
+    running = _Running(job, options, open_site, view, start, before_signals, run_log)
     try:
         code = asyncio.run(running.main())
         ended, why, again = "done" if code == ExitCode.DONE else "stopped", None, code != ExitCode.DONE
@@ -122,7 +123,8 @@ def carry_out(
     except Exception as error:
         cause = _root(error)
         log.error("the job failed", exc_info=error)
-        code = ExitCode.REFUSED if isinstance(cause, _REFUSED) else ExitCode.FAILED
+        refused = isinstance(cause, _REFUSED) and not isinstance(cause, _PASSING)
+        code = ExitCode.REFUSED if refused else ExitCode.FAILED
         ended, why = "failed", f"{_one_line(cause)} (more in {options.folder / 'driver.log'})"
         # It would only meet the same checkpoint.
         again = not isinstance(cause, CheckpointUnreadable)
@@ -141,6 +143,7 @@ class _Running:
         view: View,
         start: OwnStart,
         before_signals: Callable[[], None],
+        run_log: RunLog,
     ) -> None:
         self._session: Session | None = None
         self._observer: RunObserver | None = None
@@ -153,6 +156,9 @@ class _Running:
         self._began = time.time()
         self._start = start
         self._before_signals = before_signals
+        self._log = run_log
+        self._goes_on = options.resume
+        """Whether what is in the run's folder is this job's, to be gone on with."""
         self._stop: StopRequest | None = None
         """None before there is anything to stop."""
         self._one_machine = True
@@ -191,6 +197,7 @@ class _Running:
             # Again: where the site has connected to a Ray, its library has taken SIGTERM for itself.
             self._take_signals()
             self._stop, self._one_machine = (stop := StopRequest(site.changes)), site.one_machine
+            self._begin()
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:
                     self._session = Session(
@@ -201,6 +208,13 @@ class _Running:
                 observer.close()
         self._model = await observer.ended()
         return ExitCode.DONE if self._session.done else ExitCode.STOPPED
+
+    def _begin(self) -> None:
+        """Nothing is left to be refused before parts start: from here on the run's folder is this job's."""
+        self._options.begin()
+        self._goes_on = True
+        self._log.follow()
+        place_checkpoints(self._job, self._options)
 
     def finish(self, outcome: str, seconds: float, again: bool) -> None:
         """Say how the job ended; `again`: also how to go on, where there is a checkpoint."""
@@ -241,7 +255,8 @@ class _Running:
 
     def _how_to_go_on(self) -> str | None:
         command = self._options.resume_command
-        return f"Go on with: {command}" if command is not None else None
+        # Before a new run begins there is nothing, or the run that it was to take the place of.
+        return f"Go on with: {command}" if self._goes_on and command is not None else None
 
     def _take_signals(self) -> None:
         for number in _SIGNALS:
@@ -267,7 +282,7 @@ class _Running:
         return replace(self._session.standing, trained=trained)
 
     def _end_at_once(self, outcome: str) -> NoReturn:
-        if newest(self._checkpoints) is not None:
+        if self._goes_on and newest(self._checkpoints) is not None:
             self._view.message("the last checkpoint is whole")
         seconds, hint = time.time() - self._began, self._how_to_go_on()
         self._view.finish(Summary(self._steps_done, seconds, outcome=outcome, hint=hint))
@@ -281,19 +296,6 @@ def _mark_finished(folder: Path) -> None:
         mark_finished(folder)
     except OSError as error:  # the job is done all the same; only --auto-resume will not know
         log.warning("that the job is done cannot be recorded: %s", error)
-
-
-def _log_to(options: RunOptions) -> None:
-    """Everything that is logged goes to the run's driver.log."""
-    # `force` below takes away the handlers that `rljob drive` logs by until there is a folder.
-    # The one before stays as driver.log.1: a run may take months.
-    handler = RotatingFileHandler(options.folder / "driver.log", maxBytes=LOG_BYTES, backupCount=1)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # On a full disk the log is cut off; it does not tell the terminal of each line that did not fit.
-    logging.raiseExceptions = False
-    # The tokenizers library would warn on the terminal of each process that is started after its first use.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def _root(error: BaseException) -> BaseException:

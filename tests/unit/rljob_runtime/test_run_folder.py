@@ -50,7 +50,8 @@ def test_a_look_refuses_what_a_hold_would_and_leaves_everything_as_it_is(
         with pytest.raises(FolderRefused) if refused else nullcontext():
             look(run, begin)
         assert sorted(tmp_path.rglob("*")) == before
-        with held(run, manifest, Begin.AUTO_RESUME), pytest.raises(FolderRefused):
+        with held(run, manifest, Begin.AUTO_RESUME) as found, pytest.raises(FolderRefused):
+            found.begin()
             look(run, begin)
 
 
@@ -58,11 +59,12 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Pat
     manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
     seen = []
     for finish in (False, False, True, False, False):
-        with held(run, manifest, Begin.AUTO_RESUME) as (folder, resumed):
-            seen.append(resumed)
-            assert find(folder) is Found.UNFINISHED, "whatever it was before"
+        with held(run, manifest, Begin.AUTO_RESUME) as found:
+            seen.append(found.resumes)
+            found.begin()
+            assert find(run) is Found.UNFINISHED, "whatever it was before"
             if finish:
-                mark_finished(folder)
+                mark_finished(run)
     assert seen == [False, True, True, False, True]
     assert find(tmp_path / "run.1") is Found.FINISHED
     assert not (tmp_path / "run.2").exists()
@@ -70,53 +72,109 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Pat
 
 def test_a_finished_run_that_is_resumed_is_unfinished_until_it_ends(tmp_path: Path) -> None:
     manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
-    with held(run, manifest, Begin.NEW):
+    begun(run, manifest)
+    mark_finished(run)
+    begun(run, manifest, Begin.RESUME)
+    with held(run, manifest, Begin.AUTO_RESUME) as found:
+        assert found.resumes
+
+
+@pytest.mark.parametrize("begin", [Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME])
+@pytest.mark.parametrize("finished", [True, False])
+def test_until_the_job_begins_an_earlier_run_stays_as_it_is(
+    tmp_path: Path, begin: Begin, finished: bool
+) -> None:
+    """Also beside it: nothing is moved. Afterwards the folder is the job's."""
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    begun(run, manifest)
+    (run / "metrics.jsonl").write_text("{}")
+    if finished:
         mark_finished(run)
-    with held(run, manifest, Begin.RESUME) as (_, resumed):
-        assert resumed
-    with held(run, manifest, Begin.AUTO_RESUME) as (_, resumed):
-        assert resumed
+    manifest.write_text("kind: RLJob\n# changed\n")
+    before = content(tmp_path)
+    with held(run, manifest, begin):
+        assert content(tmp_path) == before
+    assert content(tmp_path) == before
+    begun(run, manifest, begin)
+    assert (run / "job.yaml").read_text() == manifest.read_text()
+    assert find(run) is Found.UNFINISHED
+    if decide(begin, Found.FINISHED if finished else Found.UNFINISHED) is Decision.MOVE_ASIDE:
+        kept = {name.removeprefix("run/"): each for name, each in before.items() if name != "job.yaml"}
+        assert content(tmp_path / "run.1") == kept
+        assert not (run / "metrics.jsonl").exists()
+
+
+def test_a_new_run_that_was_refused_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    with held(run, manifest, Begin.NEW):
+        (run / "driver.log").write_text("refused\n")
+    assert find(run) is Found.NOTHING
+    begun(run, manifest)
+    assert (run / "driver.log").read_text() == "refused\n"
+
+
+def test_where_the_manifest_cannot_be_written_the_run_is_as_finished_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    begun(run, manifest)
+    mark_finished(run)
+    manifest.write_text("kind: RLJob\n# changed\n")
+    before = content(run)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with held(run, manifest, Begin.RESUME) as found:
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(FolderFailed, match="No space left"):
+            found.begin()
+    assert content(run) == before
 
 
 def test_a_restart_by_the_manifest_in_the_folder_itself(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with held(run, write(tmp_path / "job.yaml"), Begin.NEW):
-        pass
-    with held(run, run / "job.yaml", Begin.RESTART):
+    begun(run, write(tmp_path / "job.yaml"))
+    with held(run, run / "job.yaml", Begin.RESTART) as found:
+        found.begin()
         assert (run / "job.yaml").read_text() == (tmp_path / "run.1" / "job.yaml").read_text()
 
 
 def test_a_new_folder_holds_the_manifest(tmp_path):
     path = write(tmp_path / "job.yaml")
-    with held(tmp_path / "a" / "b", path, Begin.NEW) as (folder, _):
-        assert folder == tmp_path / "a" / "b"
-        assert (folder / "job.yaml").read_text() == path.read_text()
+    with held(tmp_path / "a" / "b", path, Begin.NEW) as found:
+        assert found.folder == tmp_path / "a" / "b"
+        found.begin()
+        assert (found.folder / "job.yaml").read_text() == path.read_text()
 
 
 def test_restart_keeps_earlier_runs(tmp_path):
     path = write(tmp_path / "job.yaml")
     for number in range(3):
-        with held(tmp_path / "run", path, Begin.RESTART) as (folder, _):
-            assert not (folder / "mark").exists()
-            (folder / "mark").write_text(str(number))
+        with held(tmp_path / "run", path, Begin.RESTART) as found:
+            found.begin()
+            assert not (found.folder / "mark").exists()
+            (found.folder / "mark").write_text(str(number))
     kept = {item.parent.name: item.read_text() for item in tmp_path.glob("*/mark")}
     assert kept == {"run.1": "0", "run.2": "1", "run": "2"}
 
 
 def test_resume_goes_on_in_the_folder(tmp_path):
     path = write(tmp_path / "job.yaml")
-    with held(tmp_path / "run", path, Begin.NEW) as (folder, _):
-        (folder / "mark").write_text("")
+    folder = begun(tmp_path / "run", path)
+    (folder / "mark").write_text("")
     path.write_text(path.read_text() + "# changed\n")
-    with held(tmp_path / "run", path, Begin.RESUME) as (folder, _):
+    with held(folder, path, Begin.RESUME) as found:
+        found.begin()
         assert (folder / "mark").exists()
         assert "# changed" in (folder / "job.yaml").read_text()
 
 
 def test_resume_from_the_folders_own_manifest(tmp_path):
-    with held(tmp_path / "run", write(tmp_path / "job.yaml"), Begin.NEW) as (folder, _):
-        before = (folder / "job.yaml").read_text()
-    with held(folder, folder / "job.yaml", Begin.RESUME):
+    folder = begun(tmp_path / "run", write(tmp_path / "job.yaml"))
+    before = (folder / "job.yaml").read_text()
+    with held(folder, folder / "job.yaml", Begin.RESUME) as found:
+        found.begin()
         assert (folder / "job.yaml").read_text() == before
 
 
@@ -152,7 +210,9 @@ def test_refusals_change_nothing(tmp_path, content, begin, words):
 @pytest.mark.parametrize("begin", [Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME])
 def test_one_process_at_a_time(tmp_path, begin):
     manifest = write(tmp_path / "job.yaml")
-    with held(tmp_path / "run", manifest, Begin.NEW) as (folder, _):
+    with held(tmp_path / "run", manifest, Begin.NEW) as found:
+        found.begin()
+        folder = found.folder
         with (
             pytest.raises(FolderRefused, match="another rljob is running"),
             held(folder, manifest, begin),
@@ -207,6 +267,18 @@ def test_what_may_pass_is_told_apart_from_what_stays(
 def test_an_error_of_the_run_itself_is_not_one_of_its_folder(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), held(tmp_path / "run", write(tmp_path / "job.yaml"), Begin.NEW):
         raise PermissionError("the run's own")
+
+
+def begun(run: Path, manifest: Path, begin: Begin = Begin.NEW) -> Path:
+    """The folder of a run that has begun, and has ended."""
+    with held(run, manifest, begin) as found:
+        found.begin()
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write(path: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_runtime.driver.ending import ReportWriter
-from rljob_runtime.driver.model_folder import place_checkpoints
+from rljob_runtime.driver.model_folder import check_checkpoints, place_checkpoints
 from rljob_runtime.run_folder import FolderRefused, RunOptions
 from rljob_runtime.trainer import checkpoint
 from tests.support.jobs import job
@@ -33,7 +33,9 @@ class Folders:
     def place(self, resume: bool, path: Path | None) -> None:
         changes: dict[str, Any] = {} if path is None else {"training.checkpoint": {"path": str(path)}}
         options = RunOptions(self.run, self.run.parent, resume=resume, live=False)
-        place_checkpoints(RLJob.model_validate(job(changes)), options)
+        wanted = RLJob.model_validate(job(changes))
+        check_checkpoints(wanted, options)
+        place_checkpoints(wanted, options)
 
 
 @pytest.fixture
@@ -59,6 +61,19 @@ class TestCheckpoints:
         with pytest.raises(FolderRefused, match=r"holds checkpoints of another run, up to step_12: move"):
             folders.place(False, folders.elsewhere)
         assert not list(folders.run.iterdir())
+
+    def test_those_in_a_folder_that_is_moved_aside_are_in_nobodys_way(self, folders: Folders) -> None:
+        """A new run takes the place of theirs once it begins; also where they are named otherwise."""
+        inside = folders.run / "checkpoints"
+        written(inside)
+        for path in (None, inside, folders.run.parent / "elsewhere" / ".." / "run" / "checkpoints"):
+            changes: dict[str, Any] = {} if path is None else {"training.checkpoint": {"path": str(path)}}
+            options = RunOptions(folders.run, folders.run.parent, resume=False, live=False)
+            check_checkpoints(RLJob.model_validate(job(changes)), options)
+        with pytest.raises(FolderRefused, match="holds checkpoints of another run"):
+            outside = folders.run / ".." / "elsewhere"
+            written(outside)
+            folders.place(False, outside)
 
     @pytest.mark.parametrize("first", ["inside", "elsewhere"])
     def test_a_resumed_run_is_not_led_to_where_its_checkpoints_are_not(

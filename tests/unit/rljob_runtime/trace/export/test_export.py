@@ -103,8 +103,8 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path):
 def test_the_command(tmp_path, capsys):
     (tmp_path / "job.yaml").write_text(json.dumps(job()))
     folder = tmp_path / "run"
-    with held(folder, tmp_path / "job.yaml", Begin.NEW):
-        pass
+    with held(folder, tmp_path / "job.yaml", Begin.NEW) as found:
+        found.begin()
     assert main(["trace", "export", str(folder)]) == 2
     assert "has no event" in capsys.readouterr().err
     many(folder, 2)
