@@ -20,16 +20,22 @@ CHECKPOINTS = "checkpoints"
 def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> Path:
     """The folder of the job's initial model; a random model is written into the run's folder first."""
     model = job.spec.training.model
+    folder = initial_folder(job, options.folder, options.manifest_folder)
     if model.path is not None:
-        return options.manifest_folder / model.path
+        return folder
     if options.model_made is not None:
         options.model_made()
-    folder = options.folder / INITIAL_MODEL
     if model.random is not None and not _is_made(folder, model.random, tokenizer.vocabulary_size):
         # One of another shape: of a run that was stopped before its first checkpoint, and changed.
         shutil.rmtree(folder, ignore_errors=True)
         make_initial_model(job, folder, tokenizer)
     return folder
+
+
+def initial_folder(job: RLJob, run_folder: Path, manifest_folder: Path) -> Path:
+    """Where the job's initial model is; a random one may not be made yet."""
+    path = job.spec.training.model.path
+    return manifest_folder / path if path is not None else run_folder / INITIAL_MODEL
 
 
 def _is_made(folder: Path, shape: RandomModel, tokens: int) -> bool:

@@ -33,7 +33,12 @@ from rljob_runtime.driver.ending import ReportWriter
 from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.driver.job_inputs import JobInputs
 from rljob_runtime.driver.job_settings import Origin, job_settings
-from rljob_runtime.driver.model_folder import check_checkpoints, checkpoint_root, place_checkpoints
+from rljob_runtime.driver.model_folder import (
+    check_checkpoints,
+    checkpoint_root,
+    initial_folder,
+    place_checkpoints,
+)
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.driver.open_teacher import TeacherUnfit, opened_teacher
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
@@ -57,6 +62,7 @@ from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.lasting import LastingView
 from rljob_runtime.view.progress import Progress, Summary
+from rljob_runtime.weights.sampled_digest import sampled_digest
 from rljob_runtime.weights.transport import TransportError
 
 log = logging.getLogger(__name__)
@@ -175,9 +181,9 @@ class _Running:
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
         prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
         held_out = held_out_sets(training, prompts, tokenizer, options.manifest_folder)
-        origin = Origin()
+        origin, began_with = Origin(), None
         if options.resume:
-            check_model(job, options.folder, options.manifest_folder)
+            began_with = check_model(job, options.folder, options.manifest_folder)
             origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
         self._first_step = origin.step
         sizes = job_settings(job, prompts.rows, origin)
@@ -200,8 +206,11 @@ class _Running:
             self._begin()
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:
+                    if began_with is None:
+                        weights = initial_folder(job, options.folder, options.manifest_folder)
+                        began_with = await asyncio.to_thread(sampled_digest, weights)
                     self._session = Session(
-                        job, settings, prompts.fingerprint, self._checkpoints, parts, observer
+                        job, settings, prompts.fingerprint, self._checkpoints, parts, observer, began_with
                     )
                     await self._session.run(options.resume)
             finally:

@@ -35,8 +35,10 @@ class Session:
         checkpoints: Path,
         parts: Parts,
         observer: Observer,
+        began_with: str | None = None,
     ) -> None:
-        """`data`: of the prompts that are trained; `checkpoints`: the folder that checkpoints are in."""
+        """`data`: of the prompts that are trained; `checkpoints`: the folder that checkpoints are in;
+        `began_with`: the digest of the weights that the run began with, which checkpoints are to record."""
         self.steps_done = 0
         """Steps that the weights have behind them, as far as it is known."""
         self.checkpoint_step = 0
@@ -48,6 +50,7 @@ class Session:
             job.spec.training.timeouts.stall_seconds,
             adapter.words if adapter is not None else None,
             settings.rollout.teacher,
+            began_with,
         )
         self._total_steps = settings.total_steps
         self._checkpoints = checkpoints

@@ -89,6 +89,9 @@ class LoopSettings:
     """The adapter that is trained, in words, which checkpoints record; None where the whole model is."""
     teacher: str | None = None
     """The served model that it learns from; None without one."""
+    began_with: str | None = None
+    """The digest of the weights that the run began with, which checkpoints record; None where it was not
+    taken."""
 
 
 class TrainingLoop:
@@ -336,6 +339,7 @@ class TrainingLoop:
             self._curriculum.state(self._ledger) if self._curriculum is not None else None,
             self._settings.adapter,
             self._settings.teacher,
+            self._settings.began_with,
         )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))

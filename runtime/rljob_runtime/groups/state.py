@@ -51,3 +51,6 @@ class JobState(msgspec.Struct):
     """The adapter that is trained, in words; None where the whole model is."""
     teacher: str | None = None
     """The served model whose log-probabilities the waiting groups have; None where they have none."""
+    began_with: str | None = None
+    """A digest of the weights that the run began with, to which an adapter belongs, and which are the
+    reference of a KL penalty; None in checkpoints that do not say it."""

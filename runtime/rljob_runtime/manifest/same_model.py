@@ -1,4 +1,5 @@
-"""Whether a job asks for the model that a run began with, by what config.json says of either. Pure.
+"""Whether a job asks for the model that a run began with, by what config.json says of either; what is told
+where it does not, or where weights differ. Pure.
 
 Guarantees: what is told differs; weights of one such model are none of the other, or would compute something
 else there. What only one of the two says is not compared: a folder may
@@ -100,6 +101,16 @@ def other_adapter(was: str | None, wanted: str | None) -> Problem | None:
     return Problem(
         ("spec", "training", "adapter"),
         f"the job asks for {_trained(wanted)}, and the checkpoint has {_trained(was)}: set it back {_ANEW}",
+    )
+
+
+def other_weights(field: str, folder: str, use: str, there: bool) -> Problem:
+    """What is wrong where a folder has other weights than those that the run began with, or, unless some are
+    `there`, none. `field`: of `training.model`, where the model is asked for; `use`: what the run needs them
+    for."""
+    what = "has other weights than those" if there else "does not have the weights"
+    return Problem(
+        (*_MODEL, field), f"{folder} {what} that the run began with, {use}: put those back {_ANEW}"
     )
 
 

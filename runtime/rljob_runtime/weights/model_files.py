@@ -190,12 +190,29 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _file_parameters(path: Path) -> int:
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file: what it says of each tensor, by name; and where, in bytes, the
+    tensors begin. Raises `ModelFolderError`."""
     with path.open("rb") as file:
-        # A safetensors file begins with 8 bytes for the length of its header, which is JSON.
+        # The file begins with 8 bytes for the length of its header, which is JSON.
         size = int.from_bytes(file.read(8), "little")
         try:
             header = json.loads(file.read(min(size, _LONGEST_HEADER)))
-            return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelFolderError(f"{path} is not a safetensors file, or cut short") from error
+        except ValueError as error:
+            raise no_safetensors(path) from error
+    if not isinstance(header, dict):
+        raise no_safetensors(path)
+    return header, 8 + size
+
+
+def no_safetensors(path: Path) -> ModelFolderError:
+    """The error to raise for a file that cannot be read."""
+    return ModelFolderError(f"{path} is not a safetensors file, or cut short: copy it from the model again")
+
+
+def _file_parameters(path: Path) -> int:
+    header, _ = read_header(path)
+    try:
+        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    except (TypeError, KeyError) as error:
+        raise no_safetensors(path) from error

@@ -8,7 +8,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint, difference
 from rljob_runtime.driver.resume import beyond
 from rljob_runtime.driver.run import _one_line
 from rljob_runtime.groups.ledger import Ledger
-from rljob_runtime.manifest.same_model import other_adapter
+from rljob_runtime.manifest.same_model import other_adapter, other_weights
 from rljob_runtime.trainer.checkpoint_tensors import _explain
 from tests.support.runtime.resumes import saved
 
@@ -30,6 +30,8 @@ def test_fewer_steps_than_were_trained():
 def test_another_model():
     said = in_a_cluster(str(other_adapter("rank 4", None)))
     assert said.endswith(f"set it back to {AGAIN}, {ANEW}.")
+    said = in_a_cluster(str(other_weights("path", "/models/m", "to which its adapter belongs", there=True)))
+    assert said.endswith(f"put those back to {AGAIN}, {ANEW}.")
 
 
 def test_a_full_disk(tmp_path):

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
 from rljob_api import RLJob
 from rljob_runtime.cli.checking import Asked, examine
@@ -19,6 +21,7 @@ from rljob_runtime.manifest.load import read
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.trainer import checkpoint
 from rljob_runtime.trainer.checkpoint import Head
+from rljob_runtime.weights.sampled_digest import sampled_digest
 from tests.support.jobs import job
 from tests.support.runtime.resumes import saved
 
@@ -32,12 +35,12 @@ def wanted(**changes: Any) -> RLJob:
     return RLJob.model_validate(job(changes))
 
 
-def run_of(folder: Path, adapter: str | None = None) -> Path:
+def run_of(folder: Path, adapter: str | None = None, began_with: str | None = None) -> Path:
     """A run of two layers, stopped after a checkpoint."""
     (folder / "model_files").mkdir(parents=True)
     (folder / "model_files" / "config.json").write_text(json.dumps({"num_hidden_layers": 2}))
     partial = checkpoint.begin(folder / CHECKPOINTS, 3)
-    state = msgspec.structs.replace(saved(3, Ledger(12), []), adapter=adapter)
+    state = msgspec.structs.replace(saved(3, Ledger(12), []), adapter=adapter, began_with=began_with)
     checkpoint.write_head(partial, Head(updates=3), msgspec.msgpack.encode(state))
     checkpoint.finish(partial, keep=2)
     return folder
@@ -86,6 +89,67 @@ def test_without_a_checkpoint_or_what_says_the_models_shape_nothing_is_told(tmp_
     (run / "model_files" / "config.json").write_text("[")
     assert model_problems(wanted(**{LAYERS: 4}), run, tmp_path) == []
     assert model_problems(wanted(**{LAYERS: 4}), tmp_path / "another", tmp_path) == []
+
+
+KL = {"training.algorithm.kl": {"coefficient": 0.1}}
+PATH = {"training.model": {"path": "m"}}
+ITS = "that the run began with, to which its adapter belongs: put those back to go on with --resume, or"
+REFERENCE = "that the run began with, which are the reference of algorithm.kl: put those back to go on with"
+
+
+def weights(folder: Path, start: float = 0.0) -> Path:
+    """A model's folder, with weights from `start` on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 2}')
+    save_file(
+        {"a": np.arange(start, start + 9000, dtype=np.float32), "b": np.ones(3)}, folder / "model.safetensors"
+    )
+    return folder
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("now", "adapter", "changes", "told"),
+    [
+        ("the same", WORDS, ADAPTER, None),
+        ("other", WORDS, ADAPTER, f"has other weights than those {ITS}"),
+        ("other", None, {}, None),
+        ("the same", None, KL, None),
+        ("other", None, KL, f"has other weights than those {REFERENCE}"),
+        ("other", WORDS, ADAPTER | KL, f"has other weights than those {ITS}"),
+        # Told by the adapter, which is what was changed.
+        ("other", None, ADAPTER, "the job asks for an adapter"),
+    ],
+)
+@pytest.mark.parametrize("form", ["path", "random"])
+def test_weights_that_the_run_still_needs_are_those_that_it_began_with(
+    tmp_path: Path, form: str, now: str, adapter: str | None, changes: dict[str, Any], told: str | None,
+    known: bool,
+) -> None:  # fmt: skip
+    """Without an adapter and a penalty the checkpoint has all that counts, and any weights may lie there."""
+    model = tmp_path / "m" if form == "path" else tmp_path / "run" / "initial_model"
+    run = run_of(tmp_path / "run", adapter, sampled_digest(weights(model)) if known else None)
+    weights(model, 0.0 if now == "the same" else 1.0)
+    asked = {"training.tokenizer": {"characters": {}}, **(PATH if form == "path" else {}), **changes}
+    found = [str(each) for each in model_problems(wanted(**asked), run, tmp_path)]
+    if told is None or not (known or told.startswith("the job")):
+        assert found == []
+    else:
+        assert len(found) == 1 and told in found[0]
+        assert found[0].startswith(
+            "spec.training.adapter" if "asks" in told else f"spec.training.model.{form}"
+        )
+
+
+def test_a_random_model_that_is_gone_is_not_made_again_where_it_is_needed(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", WORDS, "a digest")
+    (found,) = model_problems(wanted(**ADAPTER), run, tmp_path)
+    assert f"{run}/initial_model does not have the weights {ITS}" in str(found)
+
+
+def test_the_driver_gets_what_the_run_began_with(tmp_path: Path) -> None:
+    assert check_model(wanted(), run_of(tmp_path / "run", None, "a digest"), tmp_path) == "a digest"
+    assert check_model(wanted(), tmp_path / "another", tmp_path) is None
 
 
 @pytest.mark.parametrize("damaged", [False, True])
