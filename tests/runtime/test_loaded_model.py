@@ -1,5 +1,6 @@
 """What only the loaded model shows of a folder: refused where the manifest is checked."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,14 @@ def test_a_folder_is_taken_or_refused_before_a_job(tmp_path: Path, name: str) ->
     told = [str(each.problem).removeprefix("spec.training.") for each in errors]
     assert [each.split(": ")[0] for each in told] == ([] if place is None else [place])
     assert all(words in each for each in told), told
+
+
+def test_a_configuration_of_another_model_than_the_weights(tmp_path: Path) -> None:
+    file = family_model(tmp_path / "m", "llama", **WIDE) / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"intermediate_size": 2 * config["intermediate_size"]}))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"training.model": {"path": "m"}})))
+    (error,), _ = check(read(tmp_path / "job.yaml"))
+    told = str(error.problem)
+    assert "mlp.down_proj.weight is of shape [" in told
+    assert "as it is trained: copy config.json and *.safetensors of one and the same model there, or" in told

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, SCORED
 from rljob_runtime.manifest.model_trial import check_computation
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
@@ -101,12 +102,25 @@ REFUSED = {
 }  # fmt: skip
 
 
+CURES = {
+    WINDOW: f"write null there where no sample is longer, else {ANOTHER_MODEL}",
+    "num_key_value_heads .* that of its layers, 4": "write 4 there",
+    "a factor of logits in config": "write a number above 0 there, as the config.json has that came with .*",
+}
+"""What to do, where it is not to take another model."""
+
+
+def test_the_families_that_a_person_is_told_of_are_scored() -> None:
+    assert {each.kind for each in EXACT.values()}.issuperset(SCORED)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_trainer_does_not_compute_is_refused_before_a_job(tmp_path: Path, name: str) -> None:
     """Where the manifest is checked, and by the trainer alike."""
     (kind, fields), words = REFUSED[name]
     folder = family_model(tmp_path / "model", kind, **fields)
-    with pytest.raises(UnsupportedModel, match=f"a model with .*{words}.* is not supported by the trainer"):
+    told = f"a model with .*{words}.* is not supported by the trainer: {CURES.get(words, ANOTHER_MODEL)}$"
+    with pytest.raises(UnsupportedModel, match=told):
         check_computation(folder, 100)
     with pytest.raises(UnsupportedModel, match=words):
         load_policy(folder, Distribution(), torch.float32)

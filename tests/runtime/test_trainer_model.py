@@ -222,9 +222,18 @@ def test_models_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
     save_file(weights | {"model.extra.weight": torch.ones(3)}, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        UnsupportedModel, match=r"model\.extra\.weight is of shape \[3\] in the \*\.safetensors, and missing"
-    ):
+    told = (
+        r"extra\.weight is of shape \[3\] in the \*\.safetensors, and missing in .* trained: load the model"
+    )
+    with pytest.raises(UnsupportedModel, match=told):
+        load_policy(folder, PLAIN, torch.float32)
+
+    del weights["model.norm.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    told = (
+        r"norm\.weight is missing in the \*\.safetensors, and of shape .* trained: copy the whole model there"
+    )
+    with pytest.raises(UnsupportedModel, match=told):
         load_policy(folder, PLAIN, torch.float32)
 
 
@@ -258,7 +267,10 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
     register_attention()
     call = transformers.AttentionInterface()[ATTENTION]
     tensors = [torch.zeros(1, 2, 3, 4)] * 3
-    with pytest.raises(UnsupportedModel, match="Linear: attention with position_bias is not supported"):
+    told = (
+        "Linear: attention with position_bias is not supported by the trainer: give the folder of a model of"
+    )
+    with pytest.raises(UnsupportedModel, match=told):
         call(torch.nn.Linear(1, 1), *tensors, None, packing=Varlen.of([3], CPU), position_bias=tensors[0])
     with pytest.raises(UnsupportedModel, match="Linear: an attention call of its own kind is not supported"):
         call(torch.nn.Linear(1, 1), *tensors, None)

@@ -2,6 +2,13 @@
 
 UNKNOWN = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
 """Arguments of transformers' attention functions: caps, sinks, biases, and choices of single keys."""
+SCORED = ("llama", "qwen2", "gemma3_text", "granite", "olmoe", "gpt_neox")
+"""Some of the families, by their model_type, of which the trainer computes all."""
+ANOTHER_MODEL = (
+    f"give the folder of a model of another family, whose config.json names as its model_type {SCORED[0]}, "
+    f"{', '.join(SCORED[1:-1])} or {SCORED[-1]}, for example"
+)
+"""What to do where nothing about a model can be changed."""
 
 
 def unequal_heads(heads: int, ranks: int) -> str | None:

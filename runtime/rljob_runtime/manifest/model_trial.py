@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers.masking_utils import AttentionMaskInterface
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest.attention_limits import UNKNOWN
+from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, UNKNOWN
 from rljob_runtime.manifest.logit_factor import logit_factor
 from rljob_runtime.manifest.meta_model import on_meta
 from rljob_runtime.manifest.rotations import check_rotations
@@ -44,6 +44,15 @@ _SINKS = ".sinks"
 """How the names of weights end that take part in attention's softmax beside the keys, as in gpt_oss."""
 _SMALL = 16
 """Tokens of the head that is tried."""
+
+
+class _Fault(NamedTuple):
+    """Why the trainer does not score a model."""
+
+    what: str
+    """What the model has."""
+    cure: str = ANOTHER_MODEL
+    """What a person can do."""
 
 
 class _Mask(NamedTuple):
@@ -74,7 +83,7 @@ class _Asked:
         self.layers = 0
         self.heads: set[tuple[int, ...]] = set()
         """Numbers of heads of queries and of keys, and their sizes."""
-        self.faults: list[str] = []
+        self.faults: list[_Fault] = []
         self._masks: list[_Mask] = []
 
     def mask(self, *, mask_function: Any, local_size: int | None = None, **options: Any) -> Tensor:
@@ -97,23 +106,28 @@ class _Asked:
         """In the form of transformers' attention functions."""
         self.layers += 1
         self.heads.add((query.shape[1], key.shape[1], query.shape[3], value.shape[3]))
-        self.faults += (f"attention with {name}" for name in UNKNOWN if options.get(name) is not None)
+        self.faults += (_Fault(f"attention with {name}") for name in UNKNOWN if options.get(name) is not None)
         if packing is None:
-            self.faults.append(f"an attention call of its own kind ({type(module).__name__})")
+            self.faults.append(_Fault(f"an attention call of its own kind ({type(module).__name__})"))
         groups = getattr(module, "num_key_value_groups", None)
         if groups is not None and groups * key.shape[1] != query.shape[1]:
             self.faults.append(
-                f"a num_key_value_heads in config.json that is not that of its layers, {key.shape[1]},"
+                _Fault(
+                    f"a num_key_value_heads in config.json that is not that of its layers, {key.shape[1]},",
+                    f"write {key.shape[1]} there",
+                )
             )
         mask = next((each for each in self._masks if each.stands_for_it is attention_mask), None)
         if mask is not None and mask.window is not None and mask.window != sliding_window:
             self.faults.append(
-                f"sliding_window {mask.window} in config.json, which {type(module).__name__} of transformers "
-                f"{transformers.__version__} does not pass on to its attention (write null there where no "
-                "sample is longer),"
+                _Fault(
+                    f"sliding_window {mask.window} in config.json, which {type(module).__name__} of "
+                    f"transformers {transformers.__version__} does not pass on to its attention,",
+                    f"write null there where no sample is longer, else {ANOTHER_MODEL}",
+                )
             )
         elif mask is None or not mask.is_causal:
-            self.faults.append("attention that is not causal, or has a mask of its own,")
+            self.faults.append(_Fault("attention that is not causal, or has a mask of its own,"))
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1]), None
 
 
@@ -130,23 +144,28 @@ def check_trainable(folder: Path, config: Any) -> None:
     """Raise `UnsupportedModel` where the model of a folder, whose configuration in transformers this is, has
     what the trainer does not compute."""
     with loading(folder):
-        what = _untrainable(config)
-    if what is not None:
-        raise UnsupportedModel(f"{folder}: a model with {what} is not supported by the trainer")
+        fault = _untrainable(config)
+    if fault is not None:
+        raise UnsupportedModel(
+            f"{folder}: a model with {fault.what} is not supported by the trainer: {fault.cure}"
+        )
 
 
-def _untrainable(config: Any) -> str | None:
+def _untrainable(config: Any) -> _Fault | None:
     text = config.get_text_config()
     for name, neutral in _NEUTRAL.items():
         if getattr(text, name, neutral) not in (neutral, None):
-            return f"{name} in config.json"
+            return _Fault(f"{name} in config.json")
     if not 0 < logit_factor(text) < math.inf:
-        return "a factor of logits in config.json (logit_scale, logits_scaling) that is not above 0"
+        return _Fault(
+            "a factor of logits in config.json (logit_scale, logits_scaling) that is not above 0",
+            "write a number above 0 there, as the config.json has that came with the weights",
+        )
     other = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
     if other:
-        return f"layers of type {', '.join(sorted(other))}"
+        return _Fault(f"layers of type {', '.join(sorted(other))}")
     if config.is_encoder_decoder:
-        return "an encoder"
+        return _Fault("an encoder")
     asked = _Asked()
     transformers.AttentionInterface.register(_TRIAL, asked.attend)
     AttentionMaskInterface.register(_TRIAL, asked.mask)
@@ -156,32 +175,32 @@ def _untrainable(config: Any) -> str | None:
         # As of architectures that look attention up in a table of their own.
         if error.args != (_TRIAL,):
             raise
-        return f"its own attention (model_type {config.model_type}), which cannot be packed,"
+        return _Fault(f"its own attention (model_type {config.model_type}), which cannot be packed,")
     model.eval()
     return _own_part(model) or _attention_fault(model, asked) or _head_fault(model)
 
 
-def _own_part(model: Any) -> str | None:
+def _own_part(model: Any) -> _Fault | None:
     """What a model's modules tell before they are called."""
     kind, decoder, head = type(model).__name__, model.get_decoder(), model.get_output_embeddings()
     if not model._supports_attention_backend:
-        return f"its own attention ({kind}), which cannot be packed,"
+        return _Fault(f"its own attention ({kind}), which cannot be packed,")
     sinks = next((name for name, _ in model.named_parameters() if name.endswith(_SINKS)), None)
     if sinks is not None:
-        return f"attention with sinks ({sinks})"
+        return _Fault(f"attention with sinks ({sinks})")
     mixing = next((name for name, each in model.named_modules() if isinstance(each, nn.Conv1d)), None)
     if mixing is not None:
-        return f"a convolution over tokens ({mixing})"
+        return _Fault(f"a convolution over tokens ({mixing})")
     if type(head) is not nn.Linear:
-        return f"an output head of its own kind ({kind})"
+        return _Fault(f"an output head of its own kind ({kind})")
     if decoder is None or decoder is model:
-        return f"a decoder that is not apart from its output head ({kind})"
+        return _Fault(f"a decoder that is not apart from its output head ({kind})")
     if "position_ids" not in inspect.signature(decoder.forward).parameters:
-        return f"positions of its own ({kind}), which cannot be packed,"
+        return _Fault(f"positions of its own ({kind}), which cannot be packed,")
     return None
 
 
-def _attention_fault(model: Any, asked: _Asked) -> str | None:
+def _attention_fault(model: Any, asked: _Asked) -> _Fault | None:
     """What is wrong with what a model's layers ask of attention."""
     if model._can_set_experts_implementation():
         # Experts one after the other would look at which tokens they get.
@@ -200,12 +219,12 @@ def _attention_fault(model: Any, asked: _Asked) -> str | None:
         return asked.faults[0]
     # Kernels are chosen, and samples shared by ranks, by what all layers have.
     if len(asked.heads) > 1:
-        return "heads of attention that differ from layer to layer, in number or size,"
+        return _Fault("heads of attention that differ from layer to layer, in number or size,")
     layers = model.config.get_text_config().num_hidden_layers
-    return f"attention in {asked.layers} of its {layers} layers" if asked.layers < layers else None
+    return _Fault(f"attention in {asked.layers} of its {layers} layers") if asked.layers < layers else None
 
 
-def _head_fault(model: Any) -> str | None:
+def _head_fault(model: Any) -> _Fault | None:
     """What is done with hidden states on their way to logits, beside the output head."""
     head, decoder = model.get_output_embeddings(), model.get_decoder()
     small = nn.Linear(head.in_features, _SMALL, bias=head.bias is not None)
@@ -215,7 +234,7 @@ def _head_fault(model: Any) -> str | None:
     generator = torch.Generator().manual_seed(0)
     hidden = 30 * torch.randn(1, _TOKENS, head.in_features, generator=generator)
     decoder.forward = lambda *arguments, **options: _Hidden((hidden,))
-    fault = f"logits that are not those of its output head alone ({type(model).__name__})"
+    fault = _Fault(f"logits that are not those of its output head alone ({type(model).__name__})")
     try:
         with torch.no_grad():
             logits = model(input_ids=torch.zeros(1, _TOKENS, dtype=torch.int64), use_cache=False).logits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest.attention_limits import UNKNOWN
+from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, UNKNOWN
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.varlen import Varlen
 
@@ -59,7 +59,9 @@ def _attention(
         what = (
             f"attention with {', '.join(sorted(unknown))}" if unknown else "an attention call of its own kind"
         )
-        raise UnsupportedModel(f"{type(module).__name__}: {what} is not supported by the trainer")
+        raise UnsupportedModel(
+            f"{type(module).__name__}: {what} is not supported by the trainer: {ANOTHER_MODEL}"
+        )
     return packing.attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
 
 

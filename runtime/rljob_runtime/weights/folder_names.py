@@ -55,8 +55,19 @@ def check_names(folder: Path, model: Any) -> None:
         if theirs.get(name) != ours.get(name):
             raise UnsupportedModel(
                 f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
-                f"in {type(model).__name__} as it is trained: such a model is not supported"
+                f"in {type(model).__name__} as it is trained: {_cure(name in theirs, name in ours)}"
             )
+
+
+def _cure(in_folder: bool, in_model: bool) -> str:
+    """What to do about a tensor that is in one of both alone, or in both with other shapes."""
+    if not in_model:
+        first = "load the model with AutoModelForCausalLM and save it anew with save_pretrained"
+    elif not in_folder:
+        first = "copy the whole model there, with its own config.json"
+    else:
+        first = "copy config.json and *.safetensors of one and the same model there"
+    return f"{first}, or where that changes nothing give the folder of a model of another family"
 
 
 def _shape(shapes: Shapes, name: str) -> str:

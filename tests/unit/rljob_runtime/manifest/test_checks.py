@@ -99,7 +99,10 @@ def mixed(other, **more):
             ["m/capped/config.json", "m/model.safetensors"],
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
-            ["a model with attn_logit_softcapping in config.json is not supported by the trainer"],
+            [
+                "a model with attn_logit_softcapping in config.json is not supported by the trainer: give",
+                "the folder of a model of another family, whose config.json names as its model_type llama",
+            ],
         ),
         (
             ["m/turning/config.json", "m/model.safetensors"],
