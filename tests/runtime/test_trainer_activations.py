@@ -82,10 +82,9 @@ def test_attention_is_computed_again_by_full_alone(
 ) -> None:
     """The kernel is one that torch knows only after it was asked for, which is after the model was loaded."""
     policy = load_policy(tiny_model(tmp_path / "model"), Distribution(), torch.float32, what)
-    varlen_on_cpu.install()
     group = groups(1, seed=1, samples=3)[0]
     tokens = [each.tokens for each in group.samples]
     packed = pack([group.prompt] * 3, tokens, torch.device("cpu"), Varlen.of)
-    with _Calls() as calls:
+    with varlen_on_cpu.installed(), _Calls() as calls:
         policy(packed).log_probs.sum().backward()
     assert calls.count == times * len(policy.model.get_decoder().layers)

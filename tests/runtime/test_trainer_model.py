@@ -279,7 +279,6 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
 @pytest.mark.timeout(400)  # compiling takes half a minute on idle cores
 def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -> None:
     """With torch's kernel replaced by one for CPUs: what is handed to it, and what is compiled around it."""
-    varlen_on_cpu.install()
     folder = tiny_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     config |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
@@ -287,14 +286,15 @@ def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -
     (folder / "config.json").write_text(json.dumps(config))
     plain, compiled = (load_policy(folder, PLAIN, torch.float32) for _ in range(2))
     compiled.tune(10**9, compiled=True)
-    for seed, lengths in enumerate([MIXED, [(5, 30), (2, 3), (20, 40)], [(1, 1), (7, 11)]]):
-        prompts, responses = samples(lengths, seed)
-        expected = one_by_one(folder, prompts, responses)
-        for policy in (plain, compiled):
-            found = policy(pack(prompts, responses, CPU, Varlen.of))
-            np.testing.assert_allclose(found.log_probs.detach().numpy(), expected[0], atol=2e-5)
-            np.testing.assert_allclose(found.entropies.detach().numpy(), expected[1], atol=2e-5)
-            (found.log_probs.square().sum() + 0.3 * found.entropies.sum()).backward()
+    with varlen_on_cpu.installed():
+        for seed, lengths in enumerate([MIXED, [(5, 30), (2, 3), (20, 40)], [(1, 1), (7, 11)]]):
+            prompts, responses = samples(lengths, seed)
+            expected = one_by_one(folder, prompts, responses)
+            for policy in (plain, compiled):
+                found = policy(pack(prompts, responses, CPU, Varlen.of))
+                np.testing.assert_allclose(found.log_probs.detach().numpy(), expected[0], atol=2e-5)
+                np.testing.assert_allclose(found.entropies.detach().numpy(), expected[1], atol=2e-5)
+                (found.log_probs.square().sum() + 0.3 * found.entropies.sum()).backward()
     of_plain = dict(plain.named_parameters())
     assert of_plain.keys() == dict(compiled.named_parameters()).keys(), "weights keep their names"
     for name, parameter in compiled.named_parameters():

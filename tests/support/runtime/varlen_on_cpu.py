@@ -1,21 +1,40 @@
 """torch's varlen_attn on CPUs, in float64, so that what surrounds the kernel can be tested."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+_OFF = ExitStack()
+"""Holds the kernels that are off: one is on again when its context is left or collected."""
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """varlen_attn runs on CPUs in this process for as long as the body."""
+    with ExitStack() as on:
+        for operator in _operators():
+            on.enter_context(operator.set_kernel_enabled("cpu", enabled=True))
+        yield
+
 
 @cache
-def install() -> None:
-    """Make varlen_attn run on CPUs in this process."""
+def _operators() -> list[Any]:
+    """torch's operators, each with a kernel for CPUs that is off."""
+    # Imported here: torch knows these operators from then on.
     from torch.nn.attention import varlen
 
-    operators: Any = varlen
-    operators._varlen_attn.register_kernel("cpu")(_forward)
-    operators._varlen_attn_backward.register_kernel("cpu")(_backward)
+    module: Any = varlen
+    kernels = {module._varlen_attn: _forward, module._varlen_attn_backward: _backward}
+    for operator, kernel in kernels.items():
+        operator.register_kernel("cpu")(kernel)
+        # What is registered stays so for the process; this has it off for as long.
+        _OFF.enter_context(operator.set_kernel_enabled("cpu", enabled=False))
+    return list(kernels)
 
 
 def _forward(
