@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rljob_runtime.site.sizes import amounts
+from rljob_runtime.weights.buckets import Bucket
 
 _SHARE = 4
 """The second set may take this part of what is there for the KV cache: with less cache fewer requests run at
@@ -14,9 +15,11 @@ def second_set_bytes(weights: int, bucket: int) -> int:
     return weights + 2 * bucket
 
 
-def largest_bucket(tensors: Sequence[int], limit: int) -> int:
-    """Bytes of the largest bucket that tensors of these sizes can make, in any order."""
-    return max(limit, *tensors)
+def largest_bucket(sent: Sequence[Bucket], limit: int) -> int:
+    """Bytes of the largest bucket that a version can come in: sent, in these buckets, which have gaps between
+    their tensors; or stored, in any order without gaps, of `limit` bytes at most or of a single tensor."""
+    sizes = [tensor.size for bucket in sent for tensor in bucket.tensors]
+    return max(min(limit, sum(sizes)), *sizes, *(bucket.size for bucket in sent))
 
 
 def no_room(needed: int, available: int) -> str | None:

@@ -85,9 +85,8 @@ class _Staging:
         if available is None:
             raise NotPlain("how much memory there is for the KV cache was not known when it was made")
         folder, model = Path(worker.model_config.model), worker.model_runner.get_model()
-        numbers = worker.model_config.dtype.itemsize
-        sizes = [numbers * torch.Size(shape).numel() for shape in tensor_shapes(folder).values()]
-        bucket = largest_bucket(sizes, min(BUCKET_BYTES, sum(sizes)))
+        dtype = str(worker.model_config.dtype).removeprefix("torch.")
+        bucket = largest_bucket(wire_buckets(tensor_shapes(folder), dtype), BUCKET_BYTES)
         layout = find_layout(model, folder)
         needed = second_set_bytes(sum(tensor.nbytes for tensor in layout.live), bucket)
         if (obstacle := no_room(needed, available)) is not None:

@@ -30,6 +30,7 @@ from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
+from rljob_runtime.weights.formats import format_of
 
 _SHUTDOWN_SECONDS = 3.0
 
@@ -279,7 +280,7 @@ class VllmCore:
         # All three in the order in which the trainer sends: by name, ascending.
         update = {
             "names": list(shapes),
-            "dtype_names": [self._shape.dtype] * len(shapes),
+            "dtype_names": [format_of(name, self._shape.dtype) for name in shapes],
             "shapes": [list(shape) for shape in shapes.values()],
         }
         await self._llm.start_weight_update()

@@ -18,6 +18,7 @@ from rljob_runtime.trainer.activations import checkpoint_activations
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.router_corrections import keep_corrections, read_corrections
 from rljob_runtime.weights.folder_names import check_names
 from rljob_runtime.weights.model_files import loading, without_progress_bars
 
@@ -105,6 +106,9 @@ def load_policy(
     if weights:
         check_names(folder, model)
     _train_decoder(model, config)
+    keep_corrections(model)
+    if weights:
+        read_corrections(folder, model)
     # Models without experts refuse to be told how to multiply them.
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS[experts])

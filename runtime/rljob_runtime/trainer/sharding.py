@@ -22,6 +22,7 @@ from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.spreading import spread, use_formats_of_first
 from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.weights.folder_names import as_in_folder, sources
+from rljob_runtime.weights.formats import format_of
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,13 @@ def shard(
 def whole_weights(
     policy: Policy, names: Mapping[str, Any], dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of the model's folder named in `names`, in that order, whole, in `dtype`, on the device.
+    """The tensors of the model's folder named in `names`, in that order, whole, on the device, each in the
+    number format that `weights.formats` has for it in a job of `dtype`.
 
     All ranks must run through it together. Of a tensor that holds several of the folder (stacked experts) all
     are made at once, and kept until they are due.
     """
-    weights = policy.model.state_dict()
+    weights, job = policy.model.state_dict(), str(dtype).removeprefix("torch.")
     held_by = sources(policy.model, names)
     waiting: dict[str, Tensor] = {}
     for name in names:
@@ -97,7 +99,7 @@ def whole_weights(
             found = whole(weights[source])
             waiting |= {name: found} if source == name else as_in_folder(policy.model, source, found)
         weight = waiting.pop(name)
-        form = dtype if weight.is_floating_point() else weight.dtype
+        form = getattr(torch, format_of(name, job)) if weight.is_floating_point() else weight.dtype
         # A copy: tied weights must not share memory where they are written under both names.
         yield name, weight.detach().to(form, copy=True, memory_format=torch.contiguous_format)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rljob_runtime.weights.contents import Shapes
+from rljob_runtime.weights.formats import format_of
 
 BUCKET_BYTES = 128 * 2**20
 """Large enough that the time of a transfer is that of its bytes."""
@@ -52,17 +53,18 @@ class Bucket(NamedTuple):
 
 
 def wire_buckets(shapes: Shapes, dtype: str, limit: int = BUCKET_BYTES) -> list[Bucket]:
-    """The buckets in which tensors of one number format are sent."""
+    """The buckets in which the tensors of a job of this number format are sent."""
     buckets: list[Bucket] = []
     placed: list[Placed] = []
     filled = 0
     for name, shape in shapes.items():
-        size = NUMBER_BYTES[dtype] * prod(shape)
+        form = format_of(name, dtype)
+        size = NUMBER_BYTES[form] * prod(shape)
         begin = -(-filled // _ALIGNMENT) * _ALIGNMENT
         if placed and begin + size > limit:
             buckets.append(Bucket(filled, tuple(placed)))
             placed, begin = [], 0
-        placed.append(Placed(name, dtype, shape, begin))
+        placed.append(Placed(name, form, shape, begin))
         filled = begin + size
     return [*buckets, Bucket(filled, tuple(placed))] if placed else buckets
 

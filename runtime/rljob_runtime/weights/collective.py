@@ -110,7 +110,7 @@ class CollectiveSender(ABC):
 
         `metadata` is `contents.tensor_shapes` of the model's folder, from which the engines know what
         follows; `tensors` must yield those names in that order, whole (not sharded), on the accelerator,
-        in the engines' number format. Raises `ValueError` at the first that differs.
+        in the engines' number format (`weights.formats`). Raises `ValueError` at the first that differs.
         """
         if self._group is None and not self._broken.done():
             raise RuntimeError("send before init")

@@ -163,8 +163,23 @@ def test_room_beside_the_kv_cache(needed: int, available: int, fits: bool) -> No
     assert why is None or "gpuMemoryUtilization" in why
 
 
+@pytest.mark.parametrize(
+    ("shapes", "limit", "expected"),
+    [
+        ({"a": (64,), "b": (64,)}, 128, 128),
+        ({"a": (64,), "b": (64,)}, 1000, 256),
+        ({"a": (64,), "b": (300,)}, 128, 600),
+        # Sent, the second begins at a multiple of 16 bytes.
+        ({"a": (3,), "b": (3,)}, 128, 22),
+        ({"a": (64,), "b.e_score_correction_bias": (300,)}, 128, 1200),
+    ],
+)
+def test_buckets_have_room_for_the_largest_that_comes(
+    shapes: dict[str, tuple[int, ...]], limit: int, expected: int
+) -> None:
+    assert largest_bucket(wire_buckets(shapes, "bfloat16", limit), limit) == expected
+
+
 def test_what_a_second_set_takes() -> None:
-    assert largest_bucket([5, 300, 7], 128) == 300
-    assert largest_bucket([5], 128) == 128
     assert second_set_bytes(1000, 128) == 1256
     assert Placed("a", "bfloat16", (3, 5), 0).size == 30

@@ -76,3 +76,42 @@ def test_tensors_are_packed_where_the_buckets_say(monkeypatch: pytest.MonkeyPatc
         for tensor in bucket.tensors:
             got = run[tensor.begin : tensor.begin + tensor.size].view(torch.float32)
             assert torch.equal(got.reshape(tensor.shape), tensors[tensor.name])
+
+
+CORRECTION = "b.gate.e_score_correction_bias"
+MIXED = {"a.gate.e_score_correction_bias": (5,), "b": (3,), CORRECTION: (3,), "c": (2, 2), "d": ()}
+
+
+@pytest.mark.parametrize("limit", [1, 30, 1000])
+def test_corrections_of_routers_keep_their_format_among_others(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one of them comes first."""
+    made = wire_buckets(MIXED, "bfloat16", limit)
+    placed = {tensor.name: tensor for bucket in made for tensor in bucket.tensors}
+    assert list(placed) == list(MIXED)
+    assert placed[CORRECTION].dtype == "float32" and placed["b"].dtype == "bfloat16"
+    monkeypatch.setattr("rljob_runtime.weights.packing.wire_buckets", lambda *_: made)
+    tensors = {
+        name: torch.randn(shape).to(getattr(torch, placed[name].dtype)) for name, shape in MIXED.items()
+    }
+    runs = [run.clone() for run in packed(tensors.items(), MIXED)]
+    assert [len(run) for run in runs] == [bucket.size for bucket in made]
+    for run, bucket in zip(runs, made, strict=True):
+        for tensor in bucket.tensors:
+            got = run[tensor.begin : tensor.begin + tensor.size].view(getattr(torch, tensor.dtype))
+            assert torch.equal(got.reshape(tensor.shape), tensors[tensor.name]), tensor.name
+
+
+def test_packing_asks_for_the_buckets_of_the_common_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "rljob_runtime.weights.packing.wire_buckets",
+        lambda shapes, dtype: asked.append(dtype) or wire_buckets(shapes, dtype),
+    )
+    tensors = {
+        name: torch.zeros(shape, dtype=torch.float32 if "correction" in name else torch.bfloat16)
+        for name, shape in MIXED.items()
+    }
+    assert len(list(packed(tensors.items(), MIXED))) == 1
+    assert asked == ["bfloat16"]
