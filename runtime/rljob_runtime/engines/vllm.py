@@ -9,7 +9,6 @@ waits for those that are half-way in, then stops the core. So the core stands st
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +19,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
-from rljob_runtime.engines import early_core
 from rljob_runtime.engines.core_life import CoreLife
+from rljob_runtime.engines.core_process import CoreProcess
 from rljob_runtime.engines.finished_texts import FinishedTexts
-from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
@@ -38,8 +36,7 @@ from rljob_runtime.engines.protocol import (
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.stays import Pauses, timing_of
 from rljob_runtime.engines.vllm_compat import Response, VllmCore
-from rljob_runtime.engines.vllm_shape import Accelerator, LoadedAdapter, VllmShape, environment
-from rljob_runtime.engines.vllm_sockets import SOCKETS
+from rljob_runtime.engines.vllm_shape import Accelerator, LoadedAdapter, VllmShape
 from rljob_runtime.engines.vllm_staging import NotStaged, Staging
 from rljob_runtime.engines.vllm_ticket import Ticket, mark, take_out_unbegun
 from rljob_runtime.samples import FinishReason, Generation, Timing
@@ -47,8 +44,6 @@ from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
-_WORDS_SECONDS = 1.0
-"""How long a start that failed waits for what its engine core says of it."""
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -92,49 +87,23 @@ class VllmEngine:
         self._pauses = Pauses()
         self._preemptions = self._entering = self._generated = 0
         self._entered = asyncio.Event()
-        self._launch: asyncio.Future[VllmCore] | None = None
         self._core: VllmCore | None = None
-        self._has_sockets = False
         self._reports = ProgressReports(self._progress, self._catch_up)
         self._life = CoreLife(name, self._reports.stop)
+        self._process = CoreProcess(self._life)
         self._staging = Staging(name, self._life, tensor_parallel)
 
     async def start(self, version: int) -> None:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
         self._life.begin()
         self._tensors = self._expected_tensors(tensor_shapes(self._shape.model_folder))
-        # Before `VllmCore`, whose constructor imports vLLM.
-        sockets = await asyncio.to_thread(SOCKETS.enter)
-        self._has_sockets = True
-        os.environ.update(environment(self._shape, os.getpid(), sockets))
-        self._launch = asyncio.get_running_loop().run_in_executor(None, self._launch_core)
-        try:
-            # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
-            self._core = await asyncio.shield(self._launch)
-        except (RuntimeError, ValueError, OSError) as error:
-            # What its core tells has the type in it.
-            words = " ".join(str(error).split()) if isinstance(error, RuntimeError) else in_one_line(error)
-            raise self._life.died(f"vLLM did not start: {words}") from None
-        self._life.watch(self._live_core())
+        self._core, sockets = await self._process.start(self._shape)
         await self._life.guard(self._live_core().label(version))
         if self._speculation is not None:
             await self._life.guard(self._live_core().start_drafting(self._speculation))
         await self._staging.open(self._live_core(), sockets)
         self.start_parts = await self._life.guard(self._live_core().start_parts())
         self.version = version
-
-    def _launch_core(self) -> VllmCore:
-        early = early_core.take(self._shape.accelerator)
-        try:
-            return VllmCore(self._shape, early)
-        except BaseException as error:
-            words = early.last_words(_WORDS_SECONDS)
-            # vLLM ends what it has started; what it has not asked for is ended here.
-            early.close()
-            if words and isinstance(error, Exception):
-                # Of what was raised in its core vLLM tells its host no more than that there was something.
-                raise RuntimeError(words) from error
-            raise
 
     async def kv_cache_bytes(self) -> int:
         """Memory that its KV cache has on its accelerator."""
@@ -394,21 +363,8 @@ class VllmEngine:
 
     async def _shut(self, reason: str) -> None:
         self._life.end(reason)
-        if self._launch is None:
-            return
         await self._staging.close()
-        core = self._core
-        if core is None:
-            # It is starting: there is something to end only when that is over.
-            await asyncio.wait((self._launch,))
-            core = None if self._launch.exception() else self._launch.result()
-        if core is not None:
-            self._life.unwatch(core)
-            core.stop_outputs()
-            await asyncio.to_thread(core.shutdown)
-        if self._has_sockets:
-            self._has_sockets = False
-            await asyncio.to_thread(SOCKETS.leave)
+        await self._process.end()
 
     def _live_core(self) -> VllmCore:
         self._life.check()

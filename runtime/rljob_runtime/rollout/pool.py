@@ -11,7 +11,6 @@ Guarantees:
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -20,13 +19,11 @@ from rljob_runtime.engines.answers import wrong_progress
 from rljob_runtime.rollout.aborts import Aborts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool_use import PoolUse
+from rljob_runtime.rollout.step_costs import StepCosts
 from rljob_runtime.rollout.versions_held import VersionsHeld
-from rljob_runtime.routing.cost_fit import MeasuredCosts
 from rljob_runtime.routing.policy import Division, Expectation, Policy
 from rljob_runtime.routing.requests import GroupRequest, Move, MoveReason, Place, RequestKey
 from rljob_runtime.routing.router import Router
-
-log = logging.getLogger(__name__)
 
 LeftReason: TypeAlias = MoveReason | Literal["drained", "set_aside", "update", "engine", "lost"]
 """Why a response has left its engine without being complete: routing moved it, its engine leaves, or was set
@@ -64,7 +61,7 @@ class EnginePool:
         self._waiters: dict[RequestKey, asyncio.Future[EngineSlot]] = {}
         """Who waits for its request to be placed."""
         self._aborts = Aborts(self.lost)
-        self._costs = MeasuredCosts()
+        self._costs = StepCosts()
         self._gone: dict[str, PoolUse] = {}
         """What engines that are gone have done, by pool."""
         self._listeners: list[Callable[[], None]] = []
@@ -100,7 +97,7 @@ class EnginePool:
             slot.pauses += 1
             self._joined -= not slot.aside
             self._router(slot).leave(slot.number)
-            self._costs.paused(slot.number)
+            self._costs.paused(slot)
 
     def loaded(self, slot: EngineSlot, version: int) -> None:
         """This engine holds the weights of `version` now."""
@@ -282,21 +279,11 @@ class EnginePool:
         now = self._clock()
         self._router(slot).progressed(progress, now)
         if slot.joined:
-            self._measure(slot, progress, now)
-        self._changed()
-
-    def _measure(self, slot: EngineSlot, progress: Mapping[RequestKey, int], now: float) -> None:
-        kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens
-        cost = self._costs.report(slot.number, slot.pool, progress, kv_tokens, now)
-        if cost is not None:
-            pool = [other for other in self.slots if other.pool == slot.pool]
-            slowness = self._costs.slowness(slot.pool, (other.number for other in pool))
-            for other in pool:
-                _tell(other, slowness[other.number])
-                other.slowness = slowness[other.number]
-                other.cost = cost.times(other.slowness)
+            kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens
+            for other in self._costs.report(slot, progress, kv_tokens, self.slots, now):
                 if other.joined:
                     self._router(other).join(other.number, other.shape)
+        self._changed()
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""
@@ -392,12 +379,3 @@ class EnginePool:
         slot = self._by_number[number]
         slot.occupy(self._clock(), self.step)
         return slot
-
-
-def _tell(slot: EngineSlot, slowness: float) -> None:
-    """Log that an engine is not like the others of its pool any more, or is again."""
-    if slowness != 1.0 and slot.slowness == 1.0:
-        name, pool = slot.engine.name, slot.pool
-        log.info("engine %s: a step takes %.2f times as long as usual in the %s pool", name, slowness, pool)
-    elif slowness == 1.0 and slot.slowness != 1.0:
-        log.info("engine %s: a step takes about as long as usual again", slot.engine.name)

@@ -1,0 +1,52 @@
+"""What a decode step costs on the engines of the pool, as they measure it while they generate, and which of
+them are slower than the others of their pool (`routing.cost_fit`); people are told of those."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.routing.cost_fit import MeasuredCosts
+from rljob_runtime.routing.requests import RequestKey
+
+log = logging.getLogger(__name__)
+
+
+class StepCosts:
+    """Keeps `cost` and `slowness` of the engines' slots."""
+
+    def __init__(self) -> None:
+        self._measured = MeasuredCosts()
+
+    def paused(self, slot: EngineSlot) -> None:
+        """This engine stands still, or is gone: the time until its next report tells nothing."""
+        self._measured.paused(slot.number)
+
+    def report(
+        self,
+        slot: EngineSlot,
+        tokens: Mapping[RequestKey, int],
+        kv_tokens: float,
+        slots: Sequence[EngineSlot],
+        now: float,
+    ) -> list[EngineSlot]:
+        """The requests that run on this engine have so many tokens, and `kv_tokens` are in its cache. Returns
+        those of `slots`, the live engines, whose costs were found anew."""
+        cost = self._measured.report(slot.number, slot.pool, tokens, kv_tokens, now)
+        if cost is None:
+            return []
+        pool = [other for other in slots if other.pool == slot.pool]
+        slowness = self._measured.slowness(slot.pool, (other.number for other in pool))
+        for other in pool:
+            _tell(other, slowness[other.number])
+            other.slowness = slowness[other.number]
+            other.cost = cost.times(other.slowness)
+        return pool
+
+
+def _tell(slot: EngineSlot, slowness: float) -> None:
+    """Log that an engine is not like the others of its pool any more, or is again."""
+    if slowness != 1.0 and slot.slowness == 1.0:
+        name, pool = slot.engine.name, slot.pool
+        log.info("engine %s: a step takes %.2f times as long as usual in the %s pool", name, slowness, pool)
+    elif slowness == 1.0 and slot.slowness != 1.0:
+        log.info("engine %s: a step takes about as long as usual again", slot.engine.name)
