@@ -1,0 +1,128 @@
+"""A rehearsal, in which passes are compiled before the first step: it changes nothing, and leaves nothing to
+be compiled."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rljob_runtime.trainer.rank import TrainerWorker
+from rljob_runtime.trainer.work import MicroBatchWork, WorkMaker
+from tests.support.runtime.rank_processes import RankProcesses
+from tests.support.runtime.trained_steps import ALGORITHMS, assert_same, settings, train
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
+
+pytestmark = pytest.mark.timeout(300)
+"""More than `RankProcesses` waits for a result."""
+
+RANKS = 3
+
+
+@pytest.mark.parametrize(
+    ("count", "hold", "sharing"),
+    [(2, False, "none"), (2, True, "none"), (2, True, "hybrid"), (3, False, "hybrid")],
+)
+def test_a_rehearsal_changes_nothing(
+    ranks: RankProcesses, tmp_path: Path, count: int, hold: bool, sharing: str
+) -> None:
+    """Of three ranks the last one is in no group of two, and takes part all the same."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    changes = settings(ALGORITHMS["clip and kl"], 64, compute={"holdWeights": hold})
+    changes["parallel"]["contextParallel"] = {sharing: {}}
+    plain = ranks.run(count, train, folder, changes)[0]
+    assert_same(plain, ranks.run(count, train, folder, changes, 2, True)[0])
+
+
+def _degrees_rehearsed(rank: int, world_size: int, store: Path, folder: Path) -> list[int]:
+    """How many ranks share each pass of a rehearsal, as this one sees it."""
+    made: list[int] = []
+    untrained = WorkMaker.untrained
+
+    def watched(maker: WorkMaker, lengths: Sequence[int], degree: int = 1) -> MicroBatchWork:
+        work = untrained(maker, lengths, degree)
+        made.append(1 if work.shard is None else work.shard.members.degree)
+        return work
+
+    changes = settings(ALGORITHMS["clip and kl"], 64)
+    changes["parallel"]["contextParallel"] = {"hybrid": {}}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        worker(trainer_job(**changes), folder, rank, world_size, store) as trainer,
+    ):
+        patch.setattr(WorkMaker, "untrained", watched)
+        trainer._rehearse()
+    return made
+
+
+def test_passes_that_ranks_share_are_rehearsed(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    # The last rank is idle in the second pass, which goes by the same function.
+    assert ranks.run(3, _degrees_rehearsed, folder) == [[1, 2], [1, 2], [1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "own_device", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_passes_are_rehearsed_where_they_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool, own_device: bool, expected: int
+) -> None:
+    made: list[TrainerWorker] = []
+    monkeypatch.setattr(TrainerWorker, "_rehearse", lambda rank: made.append(rank))
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    job = trainer_job(compute={"compile": compiled})
+    with worker(job, folder, own_device=own_device):
+        assert len(made) == expected
+
+
+def _compiled_in_steps(
+    rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any]
+) -> tuple[float, list[str]]:
+    """Seconds in which two steps after a rehearsal compiled something, and why."""
+    torch._dynamo.reset()
+    # Without a compiler of machine code, which takes seconds.
+    quickly = partial(torch.compile, backend="aot_eager")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", quickly)
+        with worker(trainer_job(**changes), folder, rank, world_size, store, own_device=True) as trainer:
+            rehearsed: float = trainer._compilations()
+            assert rehearsed > 0
+            why: list[str] = []
+            patch.setattr(trainer._compilations, "why", partial(_kept, why, trainer._compilations.why))
+            for step in range(2):
+                trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
+            return trainer._compilations() - rehearsed, why
+
+
+def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
+    told += (found := why())
+    return found
+
+
+@pytest.mark.parametrize(("count", "sharing"), [(1, {"none": {}}), (2, {"hybrid": {}})], ids=str)
+def test_steps_compile_nothing_that_was_not_rehearsed(
+    ranks: RankProcesses, tmp_path: Path, count: int, sharing: dict[str, Any]
+) -> None:
+    """Passes with gradients and without any, of the policy and of the reference; of one rank and shared."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    algorithm = ALGORITHMS["clip and kl"] | ALGORITHMS["decoupled, sequence-mean"]
+    changes = settings(algorithm, 64, compute={"compile": True})
+    changes["parallel"]["contextParallel"] = sharing
+    assert ranks.run(count, _compiled_in_steps, folder, changes) == [(0.0, [])] * count
+
+
+def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folder: Path) -> int:
+    """How many rehearsals a rank of two made, of which the first alone compiles."""
+    made: list[TrainerWorker] = []
+    job = trainer_job(compute={"compile": rank == 0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainerWorker, "_rehearse", lambda rank: made.append(rank))
+        with worker(job, folder, rank, world_size, store, own_device=True):
+            return len(made)
+
+
+def test_no_rank_rehearses_where_one_does_not_compile(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    assert ranks.run(2, _rehearsed_where_one_compiles, folder) == [0, 0]
