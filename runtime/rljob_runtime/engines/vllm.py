@@ -22,6 +22,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.core_process import CoreProcess
 from rljob_runtime.engines.finished_texts import FinishedTexts
+from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
@@ -230,7 +231,7 @@ class VllmEngine:
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
-            cause = " ".join(str(error).split())
+            cause = in_one_line(error)
             await self._give_up(f"loading version {ref.version} from {ref.location} failed: {cause}")
 
     async def resume(self) -> None:

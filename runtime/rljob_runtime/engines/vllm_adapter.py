@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.adapter import Adapter
+from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_shape import AdapterRoom, LoadedAdapter
@@ -78,7 +79,7 @@ class AdapterEngine(VllmEngine):
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, nothing must be generated with it
-            why = " ".join(str(error).split())
+            why = in_one_line(error)
         else:
             if arrived == len(self._tensors):
                 return

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from rljob_runtime.engines.core_life import CoreLife
+from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.protocol import EngineDied, WeightRef
 from rljob_runtime.engines.staging_reports import StagingReports
 from rljob_runtime.engines.vllm_compat import VllmCore
@@ -90,7 +91,7 @@ class Staging:
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, the model is as it was
-            return " ".join(str(error).split())
+            return in_one_line(error)
 
     def take(self, ref: WeightRef) -> int | None:
         """The number under which a version has arrived, to be put into the model now; None where it is to be
