@@ -67,8 +67,7 @@ def _train(
     with worker(trainer_job(**JOB), initial, rank, world_size, store) as trainer:
         _steps(trainer, rank, 0)
         trainer.save_checkpoint(run / "checkpoints", 2, b"")
-        # In the format of the export, in which all tensors are.
-        weights = {name: tensor.bfloat16().float().numpy() for name, tensor in trainer.weights()}
+        weights = {name: tensor.float().numpy().copy() for name, tensor in trainer.weights()}
         return weights, _steps(trainer, rank, 2)
 
 

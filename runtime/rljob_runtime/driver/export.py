@@ -186,6 +186,7 @@ def _write_weights(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from rljob_runtime.weights.folder_names import as_in_folder
+    from rljob_runtime.weights.formats import format_of
     from rljob_runtime.weights.write import write_weights
 
     config = AutoConfig.from_pretrained(folder)
@@ -195,7 +196,7 @@ def _write_weights(
     tied = config.get_text_config().tie_word_embeddings
     layout = {name: each for name, each in policy.layout.items() if not (tied and name == TIED_HEAD)}
     form = {
-        name: getattr(torch, dtype) if each.dtype.is_floating_point else each.dtype
+        name: getattr(torch, format_of(name, dtype)) if each.dtype.is_floating_point else each.dtype
         for name, each in layout.items()
     }
     sizes = {name: each.size.numel() * form[name].itemsize for name, each in layout.items()}
