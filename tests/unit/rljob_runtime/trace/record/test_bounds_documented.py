@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.schedule import Profiling
-from rljob_runtime.driver.run import LOG_BYTES
+from rljob_runtime.driver.run_log import LOG_BYTES
 from rljob_runtime.short_files import LIMIT_BYTES
 from rljob_runtime.trace.record import evaluation_log, length_log, metrics_log, sample_log, tensorboard_file
 
