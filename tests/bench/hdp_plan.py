@@ -26,10 +26,11 @@ LAYERS = 36
 SETS = {
     "7.3k": LengthModel(7345, 32768, 0.6, 0.2, prompt_tokens=74),
     "1.5k": LengthModel(1500, 32768, 0.8, 0.4, prompt_tokens=74),
+    "20k": LengthModel(20000, 65536, 0.8, 0.4, prompt_tokens=74),
     "12k": LengthModel(12000, 131072, 1.0, 0.4, prompt_tokens=74),
     "4k": LengthModel(4000, 131072, 1.2, 0.4, prompt_tokens=74),
 }
-"""Response lengths by their mean; the longest are 32,768 or 131,072 tokens."""
+"""Response lengths by their mean; the longest are 32,768, 65,536 or 131,072 tokens."""
 
 
 @dataclass(frozen=True)

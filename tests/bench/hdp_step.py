@@ -183,6 +183,7 @@ def train(number: int, meeting: Path, task: Task) -> list[dict[str, Any]]:
             {
                 "seconds": seconds, "tokens": tokens, "rate": tokens / seconds, "loss": metrics.loss,
                 "grad_norm": metrics.grad_norm, "compiled": int(compiled),
+                "expected": metrics.passes.expected_seconds, "passes": metrics.passes.seconds,
                 "memory": torch.cuda.max_memory_allocated() / 2**30 if options.gpu else 0.0,
             }
         )  # fmt: skip
@@ -284,6 +285,7 @@ def compare(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
             mine, other = rate_of(by_need, steps), rate_of(rows, steps)
             said = f"{what}: shared by need, against {name}, in {len(steps)} steps"
             told(options, [Figure(said, mine, "tokens/s", other, goal)])
+            told(options, predicted(f"{what}: {name}", by_need, rows, steps))
         else:
             say("  no step that was without a compilation in both")
         if options.gpu:
@@ -301,6 +303,20 @@ def rate_of(rows: list[dict[str, Any]], steps: list[int]) -> float:
     """Tokens per second over these steps; 0 for none."""
     seconds = sum(rows[step]["seconds"] for step in steps)
     return float(sum(rows[step]["tokens"] for step in steps) / seconds) if steps else 0.0
+
+
+def predicted(
+    name: str, by_need: list[dict[str, Any]], rows: list[dict[str, Any]], steps: list[int]
+) -> list[Figure]:
+    """How many times as long as those by need the passes of another way take by each one's cost model, beside
+    what they took; nothing where a step had no cost model yet."""
+    if any(each[step]["expected"] is None for each in (by_need, rows) for step in steps):
+        return []
+    expected, took = (
+        sum(rows[step][key] for step in steps) / sum(by_need[step][key] for step in steps)
+        for key in ("expected", "passes")
+    )
+    return [Figure(f"{name}: passes, times as long as by need, predicted, beside measured", expected, "x", took)]
 
 
 def told(options: argparse.Namespace, figures: list[Figure]) -> None:
