@@ -87,11 +87,12 @@ def best_sizes(
     site: Site, draw: Draw, seeds: Sequence[int], accelerators: int, trainers: int | None = None
 ) -> list[Sized]:
     """The pool sizes that were tried with at most so many accelerators, the fastest first; only those with so
-    many `trainers`, where they are given.
+    many `trainers`, where they are given. The job may have each of them.
 
-    First the trainer's size is varied without a heavy pool: more trainers shorten training and leave fewer
-    engines, so that there is one best place. Around it, heavy pools of several sizes are tried. Raises
-    `ValueError` where the accelerators do not suffice for a trainer and an engine."""
+    First the trainer's size is varied, without a heavy pool where the job may be without one: more trainers
+    shorten training and leave fewer engines, so that there is one best place. Around it, heavy pools of
+    several sizes are tried. Raises `ValueError` where the accelerators do not suffice for a trainer and an
+    engine, or no sizes fit the job's settings."""
     tried: dict[Sizes, Sized] = {}
 
     def rate(sizes: Sizes) -> float:
@@ -105,20 +106,28 @@ def best_sizes(
             )
         return tried[sizes].samples_per_second
 
-    splits = _splits(site.spec, accelerators)
+    widest = _splits(site.spec, accelerators)
     if trainers is not None:
-        splits = [sizes for sizes in splits if sizes.trainer == trainers]
-    if not splits:
+        widest = [sizes for sizes in widest if sizes.trainer == trainers]
+    if not widest:
         found = f"{accelerators} accelerators are" if accelerators > 1 else "1 accelerator is"
         raise ValueError(
             f"{found} too few for one trainer worker and one fast engine, which have "
             f"{Sizes(1, 1, 0).accelerators(site.spec)} together"
         )
+    tries = ([sizes, *_with_heavy(site.spec, sizes, accelerators)] for sizes in widest)
+    fitting = [[each for each in several if each.refusal(site.spec) is None] for several in tries]
+    splits = [several[0] for several in fitting if several]
+    if not splits:
+        raise ValueError(
+            f"no pools of {accelerators} accelerators fit the job: {widest[-1].refusal(site.spec)}"
+        )
     best = _peak(splits, rate)
     # The best first: whoever gives up on the way has most of what matters.
     for sizes in (splits[best], *splits[max(0, best - 1) : best], *splits[best + 1 : best + 2]):
         for heavy in _with_heavy(site.spec, sizes, accelerators):
-            rate(heavy)
+            if heavy.refusal(site.spec) is None:
+                rate(heavy)
     return sorted(tried.values(), key=lambda sized: -sized.samples_per_second)
 
 
@@ -150,7 +159,8 @@ def _peak(splits: Sequence[Sizes], rate: Callable[[Sizes], float]) -> int:
 
 
 def _with_heavy(spec: Spec, sizes: Sizes, accelerators: int) -> list[Sizes]:
-    """The same trainer, with part of the engines in the heavy pool."""
+    """The same trainer, with part of the engines in the heavy pool; the job's own sizes, where they have this
+    trainer, among them."""
     pools = spec.pools
     fast, heavy = pools.fast_rollout.accelerators_per_worker, pools.heavy_rollout.accelerators_per_worker
     left = accelerators - sizes.trainer * pools.trainer.accelerators_per_worker
@@ -159,4 +169,7 @@ def _with_heavy(spec: Spec, sizes: Sizes, accelerators: int) -> list[Sizes]:
         for share in _HEAVY_SHARES
         if (count := max(1, round(share * left / heavy))) * heavy + fast <= left
     }
+    own = Sizes.of(spec)
+    if own.trainer == sizes.trainer and own.fast and own.accelerators(spec) <= accelerators:
+        found.add(own)
     return sorted(found, key=lambda each: each.heavy)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from rljob_api.base import describe
 from rljob_api.job import Spec
 from rljob_api.routing import Routing
 from rljob_api.training import Training
@@ -56,6 +57,14 @@ class Sizes:
                 )
             }
         )
+
+    def refusal(self, spec: Spec) -> str | None:
+        """Why the job may not have pools of these sizes, or None. It may have its own."""
+        if self == Sizes.of(spec):
+            return None
+        applied = self.applied(spec)
+        broken = (rule for rule in Spec.all_rules() if not rule.holds(applied))
+        return next((describe(rule, applied) for rule in broken), None)
 
     def accelerators(self, spec: Spec) -> int:
         """Accelerators that these workers have together."""

@@ -200,6 +200,39 @@ def test_no_size_has_more_accelerators_than_there_are() -> None:
     assert found == sorted(found, key=lambda each: -each.samples_per_second)
 
 
+@pytest.mark.parametrize(
+    ("changes", "size", "trainers"),
+    [
+        ({"training.parallel": {"tensorParallel": 2}, "pools.trainer.replicas": 2}, 8, {2, 4, 6}),
+        ({"training.parallel": {"shardGroupSize": 3}, "pools.trainer.replicas": 3}, 8, {3, 6}),
+        ({"training.parallel": {"maxTokensPerMicroBatch": 20}, "pools.trainer.replicas": 4}, 8, {4, 5, 6, 7}),
+        ({"training.rollout": SMALL["training.rollout"] | {"routing": {"probe": {}}}}, 6, {1, 2, 3, 4}),
+    ],
+    ids=["tensor groups", "shard groups", "samples that ranks share", "both pools needed"],
+)
+def test_only_sizes_are_tried_that_the_job_may_have(
+    changes: dict[str, Any], size: int, trainers: set[int]
+) -> None:
+    changes = {"accelerator": "nvidia", "training.schedule.promptsPerBatch": 8, **changes}
+    where = site(changes)
+    found = best_sizes(where, drawn, [0], size)
+    assert found and {each.sizes.trainer for each in found} <= trainers
+    for each in found:
+        pools = {
+            "pools.trainer.replicas": each.sizes.trainer,
+            "pools.fastRollout.replicas": each.sizes.fast,
+            "pools.heavyRollout.replicas": each.sizes.heavy,
+        }
+        # Refused otherwise, as `rljob validate` and the API server would.
+        site({**changes, **pools})
+
+
+def test_a_size_with_which_no_pools_fit_the_job_says_why(tmp_path: Path) -> None:
+    wide = {"training.parallel": {"tensorParallel": 4}, "pools.trainer.replicas": 4}
+    with pytest.raises(ManifestError, match=r"no pools of 4 accelerators fit .*tensorParallel must divide"):
+        forecast(Options(manifest(tmp_path, wide | {"accelerator": "nvidia"}), size=4, seeds=1))
+
+
 def test_a_slow_trainer_gets_more_workers() -> None:
     def best(per_token: float) -> Sizes:
         assumed = Assumptions.model_validate(
