@@ -316,7 +316,9 @@ def predicted(
         sum(rows[step][key] for step in steps) / sum(by_need[step][key] for step in steps)
         for key in ("expected", "passes")
     )
-    return [Figure(f"{name}: passes, times as long as by need, predicted, beside measured", expected, "x", took)]
+    return [
+        Figure(f"{name}: passes, times as long as by need, predicted, beside measured", expected, "x", took)
+    ]
 
 
 def told(options: argparse.Namespace, figures: list[Figure]) -> None:
