@@ -4,7 +4,7 @@ Guarantees: nothing is asked that the job does not need; an answer without effec
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -159,6 +159,23 @@ def missing(answers: Answers) -> list[Question]:
         question
         for question in QUESTIONS
         if question.required and getattr(answers, question.field) is None and question.needed(answers)
+    ]
+
+
+def unnamed_fields(answers: Answers, there: Sequence[str]) -> list[Question]:
+    """The questions for fields of the data that a job needs, that no answer names, and that the data does not
+    have under the name that is taken by default. `there`: the fields that it has; none where they are not
+    known, and then nothing is asked."""
+    wanted = {"prompt_field": "prompt"}
+    if answers.task == "math":
+        wanted["answer_field"] = "answer"
+    return [
+        replace(question, text=question.text.partition(" (default")[0], choices=tuple(there))
+        for question in QUESTIONS
+        if there
+        and question.field in wanted
+        and getattr(answers, question.field) is None
+        and wanted[question.field] not in there
     ]
 
 

@@ -4,15 +4,21 @@ Guarantees: a question is asked until its answer can be, or there is no more inp
 is not asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rljob_runtime.authoring.answers import Answers, Question, Unanswerable, answer, missing
 
 
-def ask(answers: Answers, read: Callable[[], str], say: Callable[[str], None]) -> Answers | None:
+def ask(
+    answers: Answers,
+    read: Callable[[], str],
+    say: Callable[[str], None],
+    still: Callable[[Answers], Sequence[Question]] = missing,
+) -> Answers | None:
     """All answers that a job needs; None where the input ends before. `read` gives a line with its end, or
-    nothing at the end of the input; `say` shows a text as it is."""
-    while open_questions := missing(answers):
+    nothing at the end of the input; `say` shows a text as it is; `still` are the questions that answers leave
+    open."""
+    while open_questions := still(answers):
         question = open_questions[0]
         say(_shown(question))
         line = read()

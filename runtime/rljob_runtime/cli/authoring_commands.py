@@ -6,9 +6,13 @@ Guarantees: a file that is there is left as it is, unless the user says otherwis
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rljob_runtime.authoring.answers import Answers
 
 
 def new(options: argparse.Namespace) -> int:
@@ -22,10 +26,10 @@ def new(options: argparse.Namespace) -> int:
         needed_flags,
         with_defaults,
     )
-    from rljob_runtime.authoring.ask import ask
     from rljob_runtime.authoring.new_job import new_job
     from rljob_runtime.cli.named_inputs import look_at
 
+    base = options.output.parent if options.output is not None else Path()
     # What would fail in the end fails before anything is asked.
     if options.output is not None and options.output.exists() and not options.force:
         return refuse(_there_already(options.output))
@@ -37,7 +41,7 @@ def new(options: argparse.Namespace) -> int:
                 answers = answer(answers, question, given)
         check(answers)
         if sys.stdin is not None and sys.stdin.isatty():
-            told = ask(answers, sys.stdin.readline, _say)
+            told = _asked(answers, base)
             if told is None:
                 return refuse("\nrljob: no more input; nothing was written.")
             answers = told
@@ -47,12 +51,24 @@ def new(options: argparse.Namespace) -> int:
         check(answers)
     except Unanswerable as error:
         return refuse(f"rljob: {error}.")
-    base = options.output.parent if options.output is not None else Path()
     named = look_at(answers, base)
     for warning in named.warnings:
         print(f"rljob: warning: {warning}.", file=sys.stderr)
     text, _ = new_job(answers, named.positions, named.prompts)
     return _put(text, options.output, options.force, in_cluster=answers.where == "cluster")
+
+
+def _asked(answers: "Answers", base: Path) -> "Answers | None":
+    """All that a person at the terminal says; None where the input ends before."""
+    from rljob_runtime.authoring.answers import unnamed_fields
+    from rljob_runtime.authoring.ask import ask
+    from rljob_runtime.cli.named_inputs import data_fields
+
+    told = ask(answers, sys.stdin.readline, _say)
+    if told is None:
+        return None
+    there = data_fields(told, base)
+    return ask(told, sys.stdin.readline, _say, lambda so_far: unnamed_fields(so_far, there))
 
 
 def _say(text: str) -> None:

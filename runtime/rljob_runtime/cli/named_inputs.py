@@ -35,6 +35,26 @@ def look_at(answers: Answers, base: Path) -> NamedInputs:
     return NamedInputs(positions, prompts, warnings)
 
 
+def data_fields(answers: Answers, base: Path) -> list[str]:
+    """The fields of the data; none where it is not here, or cannot be read."""
+    from rljob_runtime.data.errors import DataError, PromptMissing
+
+    # In a cluster it is on its volume, and what is here says nothing.
+    if answers.data is None or answers.where == "cluster":
+        return []
+    try:
+        source = _opened(answers, answers.data, base)
+        if source is None or not len(source):
+            return []
+        source.row(0)
+        return list(source.fields())
+    except PromptMissing as error:
+        return error.there
+    except DataError:
+        # `look_at` tells of it.
+        return []
+
+
 def _model(model: str, base: Path) -> tuple[int | None, list[str]]:
     from rljob_runtime.weights.model_files import ModelFolderError, read_config
 

@@ -1,5 +1,6 @@
 """Commands that write a manifest: what is printed where, what is written, and exit codes."""
 
+import json
 import sys
 from io import StringIO
 from pathlib import Path
@@ -110,6 +111,34 @@ def test_new_asks_on_a_terminal_for_what_is_not_said(tmp_path, capsys, monkeypat
     job = read(tmp_path / "job.yaml").job
     assert (job.metadata.name, job.spec.pools.fast_rollout.replicas) == ("mine", 2)
     assert err.count("]: ") == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "typed", "fields"),
+    [
+        ("math", {"question": "1+1", "solution": "2"}, ["a", "question", "solution"],
+         ("question", "solution")),
+        ("math", {"question": "1+1", "answer": "2"}, ["question"], ("question", "answer")),
+        ("math", {"prompt": "1+1", "answer": "2"}, [], ("prompt", "answer")),
+        ("own", {"question": "1+1", "solution": "2"}, ["question"], ("question", "answer")),
+    ],
+)  # fmt: skip
+def test_new_asks_for_fields_that_the_data_calls_otherwise(
+    tmp_path, capsys, monkeypatch, task, row, typed, fields
+):
+    (tmp_path / "d.jsonl").write_text(json.dumps(row) + "\n")
+    monkeypatch.setattr(
+        sys, "stdin", Terminal("".join(f"{each}\n" for each in ["cpu", "2", "machine", *typed]))
+    )
+    output = tmp_path / "job.yaml"
+    reward = ["--reward", "mine:right"] if task == "own" else []
+    flags = ["--task", task, *reward, "--model", "m", "--data", "d.jsonl", "--output", str(output)]
+    assert main(["new", *flags]) == 0
+    data = read(output).job.spec.training.data
+    assert (data.prompt_field, data.answer_field) == fields
+    err = capsys.readouterr().err
+    assert ("Field of the data that holds the prompt [question, " in err) == ("question" in typed)
+    assert "--data d.jsonl" not in err
 
 
 def test_new_without_a_terminal_says_what_it_needs(capsys, monkeypatch):
