@@ -8,7 +8,7 @@ on the first. The baseline of sending is `torch.distributed.broadcast` of the sa
 GPUs; that of what comes through shared memory, reading the same folder to the GPU by safetensors.
 Log-probabilities of responses after updates are compared with those of the model in transformers.
 
-    python -m tests.bench.weight_staging [--transports shm nccl] [--out FOLDER]
+    python -m tests.bench.weight_staging [--transports shm nccl] [--one-step] [--out FOLDER]
     python -m tests.bench.weight_staging --tiny --transports shm gloo --out FOLDER    (on CPUs, to see it run)
 """
 
@@ -33,6 +33,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
@@ -40,6 +41,7 @@ from tests.bench.figures import Figure, record
 from tests.bench.peers.work import LARGE, SMALL, Work
 from tests.bench.raw_broadcast import milliseconds
 from tests.bench.weight_sender import Sender
+from tests.bench.weight_staging_rows import Update, report
 from tests.support.runtime.plain_linear import plain_linear
 from tests.support.runtime.tiny_models import published
 
@@ -62,30 +64,6 @@ class Scale:
 
 FULL = Scale(LARGE, "bfloat16", (64, 512), 4, 192)
 TINY = Scale(SMALL, "float32", (4, 8), 3, 64)
-
-
-@dataclass
-class Update:
-    """Milliseconds of one update."""
-
-    prepare: float
-    """While it generates."""
-    pause: float
-    load: float
-    resume: float
-    gap: float
-    """From the pause until every request in flight has on average one more token."""
-    pace: float
-    """Tokens a second in `prepare`, over those in the second before it; not a number where it is short."""
-
-    @property
-    def stall(self) -> float:
-        return self.pause + self.load + self.resume
-
-    @property
-    def still(self) -> float:
-        """From when nothing runs any more."""
-        return self.load + self.resume
 
 
 @dataclass
@@ -146,15 +124,16 @@ class Bench:
         ref, sending = self._ref(folder, staged)
         prepare = await timed(self._while_sent(self.engine.prepare(ref), sending)) if staged else 0.0
         pace = (await streams.tokens() - middle) / (time.perf_counter() - at) / usual if staged else np.nan
-        began = time.perf_counter()
+        there, began = await streams.tokens(), time.perf_counter()
         pause = await timed(self.engine.pause("keep"))
+        made = await streams.tokens() - there
         load = self.engine.load(ref)
         loaded = await timed(load if staged else self._while_sent(load, sending))
         resume = await timed(self.engine.resume())
         await streams.more(in_flight)
         gap = 1e3 * (time.perf_counter() - began)
         assert self.engine.version == self.version
-        return Update(prepare, pause, loaded, resume, gap, pace)
+        return Update(prepare, pause, loaded, resume, gap, pace, usual, made)
 
     async def transfer(self, updates: int) -> list[Update]:
         """Versions that arrive in an engine that has nothing to do."""
@@ -166,7 +145,7 @@ class Bench:
             prepare = await timed(self._while_sent(self.engine.prepare(ref), sending))
             pause = await timed(self.engine.pause("keep"))
             load = await timed(self.engine.load(ref))
-            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), np.nan, np.nan))
+            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), *[np.nan] * 4))
         return found
 
     def _ref(self, folder: Path, staged: bool) -> tuple[WeightRef, bool]:
@@ -299,6 +278,17 @@ async def with_engine(
 
 
 @contextmanager
+def one_step_at_a_time() -> Iterator[None]:
+    """Engines that are made in the body schedule a step once the one before has ended."""
+    usual = vllm_compat.arguments
+    vllm_compat.arguments = lambda shape: {**usual(shape), "async_scheduling": False}
+    try:
+        yield
+    finally:
+        vllm_compat.arguments = usual
+
+
+@contextmanager
 def visible(devices: str | None) -> Iterator[None]:
     """Which GPUs processes see that are started in the body; None: all."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -333,49 +323,16 @@ async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: s
     return report(f"{transport}, {in_flight} requests", found, distance, lost)
 
 
-def report(
-    where: str, found: Mapping[bool, Sequence[Update]], distance: Mapping[bool, float], lost: int
-) -> list[Figure]:
-    def row(name: str, part: str, unit: str = "ms", goal: str | None = None) -> Figure:
-        values = {
-            kind: float(np.nanmedian([getattr(one, part) for one in updates]))
-            for kind, updates in found.items()
-        }
-        return Figure(f"{where}: {name}: median", values[True], unit, values.get(False), goal)
-
-    longest = max(one.stall for one in found[True])
-    return [
-        row("stall", "stall", goal="at most 30 ms"),
-        Figure(f"{where}: stall: longest", longest, "ms"),
-        row("of it after the step under way has ended (load and resume)", "still"),
-        row("pause", "pause"),
-        row("load", "load"),
-        row("resume", "resume"),
-        row("gap until a token per request", "gap"),
-        Figure(
-            f"{where}: arriving while it generates: median",
-            statistics.median(one.prepare for one in found[True]),
-            "ms",
-        ),
-        Figure(
-            f"{where}: pace of generation meanwhile: median",
-            float(np.nanmedian([one.pace for one in found[True]])),
-            "share",
-        ),
-        Figure(
-            f"{where}: mean difference of log-probabilities after updates",
-            distance[True],
-            "nats",
-            distance.get(False),
-        ),
-        Figure(f"{where}: responses lost", lost, "responses", goal="0"),
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--transports", nargs="+", choices=["shm", "nccl", "gloo"], default=["shm"])
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument(
+        "--in-flight", nargs="+", type=int, help="requests at a time; default: 64 and 512, on CPUs 4 and 8"
+    )
+    parser.add_argument(
+        "--one-step", action="store_true", help="vLLM prepares no step while another runs (async_scheduling)"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     # Why an engine takes no version while it generates is in its log.
@@ -386,7 +343,13 @@ def main() -> None:
         stack.callback(shutil.rmtree, root)
         if not torch.cuda.is_available():
             stack.enter_context(plain_linear(root / "plugin"))
-        figures = asyncio.run(measure(TINY if options.tiny else FULL, root, options.transports))
+        if options.one_step:
+            stack.enter_context(one_step_at_a_time())
+        scale = TINY if options.tiny else FULL
+        scale = replace(scale, in_flight=options.in_flight or scale.in_flight)
+        figures = asyncio.run(measure(scale, root, options.transports))
+    if options.one_step:
+        figures = [replace(each, name=f"one step at a time, {each.name}") for each in figures]
     record("weight_staging", figures, **({"folder": options.out} if options.out else {}))
 
 

@@ -183,9 +183,8 @@ class VllmEngine:
         if not self._paused:
             raise RuntimeError(f"engine {self.name}: load while not paused")
         core = self._live_core()
-        await self._life.guard(core.outputs_processed())
-        # Before the weights change: all these tokens are of the old ones.
-        counts = core.token_counts()
+        # All these tokens are of the old weights.
+        counts = await self._life.guard(core.counts_at_pause())
         if (number := self._staging.take(ref)) is not None:
             await self._replace(ref, core.place_staged(number))
         elif ref.transport == "shm":
@@ -297,8 +296,8 @@ class VllmEngine:
         """Let requests that have no token enter the core anew after the pause. They wait in it, or their
         prompts are not computed yet: else they would begin upon KV of weights that they have no token of."""
         core = self._live_core()
-        await self._life.guard(core.outputs_processed())
-        if unbegun := take_out_unbegun(self._tickets, core.token_counts()):
+        counts = await self._life.guard(core.counts_at_pause())
+        if unbegun := take_out_unbegun(self._tickets, counts):
             await self._life.guard(core.abort(*unbegun))
 
     async def _enter(self, ticket: Ticket, core: VllmCore) -> Any:

@@ -24,7 +24,7 @@ from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_inspection import inspect_here
-from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
+from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart
@@ -101,8 +101,9 @@ class VllmCore:
         self.marks: dict[str, list[Mark]] = {}
         """What has happened to running requests, by id; whoever takes a request's generation removes them."""
         self.dead_error: type[Exception] = EngineDeadError
-        self.reports_versions = hasattr(self._llm, "update_weight_version")
-        """Whether outputs say which version each token came from; else see `token_counts`."""
+        self.reports_versions = not self.holds_outputs and hasattr(self._llm, "update_weight_version")
+        """Whether outputs say which version each token came from; else see `counts_at_pause`. Where outputs
+        wait they would name the version that there is when they leave."""
         self._client: Any = self._llm.engine_core
         self.processes: list[Any] = list(self._client.resources.engine_manager.processes)
         """The engine core's `multiprocessing` processes."""
@@ -116,6 +117,7 @@ class VllmCore:
         self._adapter = LoRARequest
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._joined: str | None = None
+        self._paused_at: dict[str, int] | None = None
         self._log_probs = ArrivedLogProbs(self._llm.output_processor)
         self._watch_outputs()
 
@@ -185,19 +187,35 @@ class VllmCore:
             await self.outputs_processed()
 
     async def pause(self, mode: PauseMode, clear: bool = True) -> None:
-        """Stop the scheduler and, with `clear`, drop the KV cache; returns when the engine core is idle, and
-        nothing waits in it: what is generated afterwards may be of other weights.
+        """Stop the scheduler and, with `clear`, drop the KV cache; returns when the engine core is idle: what
+        is generated afterwards may be of other weights.
 
         Asks the core itself: `AsyncLLM.pause_generation` adds a sleep of 20 ms so that the last outputs
         are likely to have arrived, which `outputs_processed` makes certain. (It also clears the cache of
         image inputs, of which there are none.)
         """
         if self.holds_outputs:
-            # Requests that it aborts are gone when it answers, and what waited with them.
-            await self._client.call_utility_async(FLUSH_AND_PAUSE, mode, clear)
-            await self.flush()
+            counts = await self._client.call_utility_async(PAUSE_AND_COUNT, mode, clear)
+            self._paused_at = self._by_name(counts)
         else:
             await self._client.pause_scheduler_async(mode=mode, clear_cache=clear)
+            self._paused_at = None
+
+    async def counts_at_pause(self) -> dict[str, int]:
+        """Tokens that each running request has generated, exactly; only while paused.
+
+        Told by the engine core where it keeps tokens, so that nobody waits here until what it has sent is
+        processed: with hundreds of requests that takes as long as a step.
+        """
+        if self._paused_at is None:
+            await self.outputs_processed()
+            self._paused_at = self.token_counts()
+        return self._paused_at
+
+    def _by_name(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """By the names that requests were added with, in place of the core's."""
+        states = self._llm.output_processor.request_states
+        return {states[name].external_req_id: count for name, count in counts.items() if name in states}
 
     async def resume(self) -> None:
         await self._client.resume_scheduler_async()
@@ -299,8 +317,8 @@ class VllmCore:
     async def outputs_processed(self) -> None:
         """Return when every output that the engine core has sent reached the requests' collectors.
 
-        While the core is paused that makes `token_counts` exact: its answer to `pause` follows its last
-        outputs on the same socket, so those are in the client's queue by now.
+        While the core is paused, and keeps no outputs, that makes `token_counts` exact: its answer to `pause`
+        follows its last outputs on the same socket, so those are in the client's queue by now.
         """
         while self._client.outputs_queue is not None and self._client.outputs_queue.qsize():
             self._outputs_idle.clear()

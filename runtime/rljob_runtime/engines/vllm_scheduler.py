@@ -14,6 +14,7 @@ Runs in the engine core's process, where vLLM makes its scheduler by `FACTORY`.
 """
 
 import copy
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ FACTORY = f"{__name__}.scheduler"
 FLUSH = "flush_outputs"
 """Name of the engine core's utility that sends what is kept of the running requests, and then ends those that
 it is given. Between the two nothing is generated."""
-FLUSH_AND_PAUSE = "flush_outputs_and_pause"
-"""Name of the one that sends what is kept, and then pauses in a mode that it is given; it is told whether to
-clear the KV cache."""
+PAUSE_AND_COUNT = "pause_and_count_tokens"
+"""Name of the one that pauses in a mode that it is given, and is told whether to clear the KV cache. It
+answers when the engine core is idle, with the number of tokens that each request in it has generated, by the
+core's name of the request. What is kept stays, so that nobody waits for it."""
 
 
 def scheduler(**arguments: Any) -> Any:
@@ -38,7 +40,7 @@ def scheduler(**arguments: Any) -> Any:
 
     # Utilities are methods of the engine core, looked up by name.
     setattr(EngineCoreProc, FLUSH, _flush)
-    setattr(EngineCoreProc, FLUSH_AND_PAUSE, _flush_and_pause)
+    setattr(EngineCoreProc, PAUSE_AND_COUNT, _pause_and_count)
     # Before vLLM makes the sockets, and with the scheduler by which messages become large.
     copy_what_is_sent(EngineCoreProc)
     config = copy.copy(arguments["vllm_config"].scheduler_config)
@@ -131,19 +133,34 @@ def _flush(core: Any, ended: list[str]) -> None:
     from vllm.v1.engine import EngineCoreOutputs
 
     if outputs := core.scheduler.flush():
-        step = EngineCoreOutputs(outputs=outputs)
-        if hasattr(core, "_attach_weight_version"):
-            # The tokens are of the current weights: every pause ends with a flush.
-            core._attach_weight_version({0: step})
-        core.output_queue.put_nowait((0, step))
+        core.output_queue.put_nowait((0, EngineCoreOutputs(outputs=outputs)))
     if ended:
         core.abort_requests(ended)
 
 
-def _flush_and_pause(core: Any, mode: str, clear: bool) -> Any:
+def _pause_and_count(core: Any, mode: str, clear: bool) -> Any:
     """A utility. With `clear` it clears the KV cache, as `pause_scheduler` does when it is asked to."""
-    _flush(core, [])
-    return core.pause_scheduler(mode, clear)
+    if mode == "abort":
+        # What waits of those that it aborts would be gone.
+        _flush(core, [])
+
+    def counted() -> dict[str, int]:
+        return {name: each.num_output_tokens for name, each in core.scheduler.requests.items()}
+
+    idle: Future[Any] | None = core.pause_scheduler(mode, clear)
+    if idle is None:
+        return counted()
+    answer: Future[dict[str, int]] = Future()
+
+    def when_idle(ended: Future[Any]) -> None:
+        try:
+            ended.result()
+            answer.set_result(counted())
+        except Exception as error:  # noqa: BLE001 - the front end is told, whatever went wrong
+            answer.set_exception(error)
+
+    idle.add_done_callback(when_idle)
+    return answer
 
 
 def _packed(log_probs: NDArray[np.float32]) -> Any:

@@ -33,8 +33,13 @@ from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 SKIPPED, FEWEST = 4, 8
 """Steps that warm up, and the fewest that are measured. With bound 1 steps come in pairs, a short one after a
 long one: an odd number of them would read too high or too low."""
+AGAIN = "-again"
+"""At the end of a name: a contender that runs a second time, so that a machine that changes is seen."""
+_KNOWN = "ours-BOUND[xENGINES][-shared], verl_sync, verl_async[-THRESHOLD]; each with -again"
 _LEAST = 120.0
 """Seconds: nobody begins with less."""
+_OURS, _VERLS = 130.0, 360.0
+"""Seconds that are kept for each of those that come later. verl needs 250 to its first step."""
 
 
 def main() -> None:
@@ -47,9 +52,11 @@ def main() -> None:
         folder = Path(scratch)
         prepare(work, folder)
         for number, name in enumerate(options.contenders):
-            # Each may have an equal part of what is left, so that the last one is not starved.
+            later = [once(other) for other in options.contenders[number + 1 :]]
+            kept = sum(_VERLS if ours.named(other) is None else _OURS for other in later)
             left = until - time.monotonic()
-            share = left / (len(options.contenders) - number)
+            # Where there is too little for all, the first ones have what they need.
+            share = max(left - kept, min(left, _VERLS if ours.named(once(name)) is None else _OURS))
             if options.gpus and share < _LEAST:
                 print(f"{name}: not run, {share:.0f} s were left", flush=True)
                 continue
@@ -68,10 +75,9 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     """The steps of one contender; none where it fails."""
     place = options.out / name
     place.mkdir()
-    if (mine := ours.named(name)) is None:
-        settings = verl.Settings(
-            name, options.gpus, options.micro_batch, options.attention, options.staleness
-        )
+    if (mine := ours.named(once(name))) is None:
+        mode, threshold = theirs(name)
+        settings = verl.Settings(mode, options.gpus, options.micro_batch, options.attention, threshold)
         return verl.run(settings, work, folder, options.out / f"{name}.log", seconds)
     job = ours.manifest(mine, work, folder, options.gpus, options.micro_batch)
     try:
@@ -81,10 +87,22 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
         return []
 
 
+def once(name: str) -> str:
+    """The name of a contender without what tells that it runs a second time."""
+    return name.removesuffix(AGAIN)
+
+
+def theirs(name: str) -> tuple[str, float]:
+    """verl's mode and staleness threshold. Raises `ValueError` for who is not known."""
+    if (found := verl.named(once(name))) is None:
+        raise ValueError(f"{name!r} is not known; known: {_KNOWN}")
+    return found
+
+
 def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
     """Of what is there so far: ours beside each verl, verl alone where ours is not there yet."""
     on = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "CPU"
-    peers = {name: rate for name, rate in rates.items() if ours.named(name) is None}
+    peers = {name: rate for name, rate in rates.items() if ours.named(once(name)) is None}
     mine = {name: rate for name, rate in rates.items() if name not in peers}
     trained = partial(Figure, unit="tokens/s")
     alone = [
@@ -92,7 +110,7 @@ def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
     ]
     goals = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
     beside = [
-        trained(name=f"{name} beside {peer}, {on}", value=rate, baseline=other, goal=goals[peer])
+        trained(name=f"{name} beside {peer}, {on}", value=rate, baseline=other, goal=goals[theirs(peer)[0]])
         for name, rate in mine.items()
         for peer, other in peers.items()
     ]
@@ -108,25 +126,23 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--contenders", nargs="+", default=["ours-1", "verl_sync", "ours-0"], metavar="NAME",
-        help="ours-BOUND[xENGINES][-shared] (so many engines on a GPU; whether the trainer's GPU generates, "
-        "too), verl_sync, verl_async; in this order",
+        help=f"{_KNOWN}. So many engines on a GPU; whether the trainer's GPU generates, too; verl's "
+        "staleness_threshold, 1 where none is named. They run in this order",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=560, help="of all contenders together")
     parser.add_argument(
         "--micro-batch", type=int, default=32768, help="tokens of a forward pass, of everybody's"
     )
     parser.add_argument("--attention", default="flash_attention_2", help="verl's")
-    parser.add_argument("--staleness", type=float, default=1.0, help="verl's staleness_threshold")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    for name in options.contenders:
-        if name not in verl.MODULES and ours.named(name) is None:
-            parser.error(
-                f"--contenders: {name!r}; known: ours-BOUND[xENGINES][-shared], {', '.join(verl.MODULES)}"
-            )
-    if options.gpus and set(options.contenders) & set(verl.MODULES):
+    try:
+        modes = {theirs(name)[0] for name in options.contenders if ours.named(once(name)) is None}
+    except ValueError as error:
+        parser.error(f"--contenders: {error}")
+    if options.gpus and modes:
         verl.check_attention(parser, options.attention)
-    if "verl_async" in options.contenders and options.gpus < 2:
+    if "verl_async" in modes and options.gpus < 2:
         parser.error("--contenders: verl_async needs two GPUs")
     return options
 

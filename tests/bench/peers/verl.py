@@ -5,6 +5,7 @@ A run ends by itself or at its deadline, and no process of it stays.
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,18 @@ class Settings:
     """As transformers calls it."""
     staleness: float = 1.0
     """verl's staleness_threshold, in the fully asynchronous mode."""
+
+
+_NAME = re.compile(r"(verl_sync|verl_async)(?:-(\d+(?:\.\d+)?))?")
+
+
+def named(name: str) -> tuple[str, float] | None:
+    """Mode and staleness threshold of the contender of this name, `verl_sync` or `verl_async[-THRESHOLD]`;
+    None for somebody else's. The threshold is 1 where none is named."""
+    found = _NAME.fullmatch(name)
+    if found is None or (found[1] == "verl_sync" and found[2]):
+        return None
+    return found[1], float(found[2] or 1.0)
 
 
 def check_attention(parser: argparse.ArgumentParser, attention: str) -> None:
