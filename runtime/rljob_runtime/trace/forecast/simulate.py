@@ -1,14 +1,15 @@
 """`rljob simulate`: a job under every routing policy, before anything runs, and the pool sizes it would need.
 
 Guarantees: starts nothing, and writes nothing but the page that it is asked for; what is assumed and not
-known is printed with the result; what cannot be simulated raises `ManifestError` or, for recorded lengths,
-`LengthTraceError`, which name the file.
+known is printed with the result, and so is what of the job is not simulated; what cannot be simulated raises
+`ManifestError` or, for recorded lengths, `LengthTraceError`, which name the file.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.errors import Problem
+from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
@@ -17,7 +18,7 @@ from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.cluster import CacheTooSmall
 from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
 from rljob_runtime.simulate.site import Site, Sizes
-from rljob_runtime.trace.forecast import text
+from rljob_runtime.trace.forecast import left_out, text
 from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
 from rljob_runtime.trace.report.simulation_page import simulation_page
 
@@ -108,15 +109,16 @@ def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, optio
     )
     name, heading = manifest.job.metadata.name, _heading(site, options)
     if options.page is not None:
-        page = simulation_page(name, heading, _assumed(site, trace, options), found, own, shapes)
+        page = simulation_page(
+            name, heading, _left_out(spec, trace), _assumed(site, trace, options), found, own, shapes
+        )
         options.page.write_text(page, encoding="utf-8")
-    return "\n\n".join(
-        [
-            f"{name}: {heading}",
-            text.comparison(found, own) + "\n* the job's",
-            f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
-            _assumed(site, trace, options),
-        ]
+    return _paragraphs(
+        f"{name}: {heading}",
+        text.comparison(found, own) + "\n* the job's",
+        _left_out(spec, trace),
+        f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
+        _assumed(site, trace, options),
     )
 
 
@@ -128,7 +130,19 @@ def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
         f"The job has {now.trainer} trainer, {now.fast} fast and {now.heavy} heavy workers: "
         f"{now.accelerators(site.spec)} accelerators."
     )
-    return "\n\n".join([text.sizes(found, options.size), own, _assumed(site, trace, options)])
+    return _paragraphs(
+        text.sizes(found, options.size), own, _left_out(site.spec, trace), _assumed(site, trace, options)
+    )
+
+
+def _paragraphs(*texts: str) -> str:
+    """Those that say anything, with an empty line between them."""
+    return "\n\n".join(filter(None, texts))
+
+
+def _left_out(spec: Spec, trace: LengthTrace | None) -> str:
+    """What of the job is not simulated; "" where all of it is."""
+    return left_out.sentence(left_out.left_out(spec, recorded=trace is not None))
 
 
 def _heading(site: Site, options: Options) -> str:

@@ -68,6 +68,14 @@ def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None
     assert "a mean of 16 tokens" in text
 
 
+def test_what_of_the_job_is_not_simulated_is_told_with_policies_and_with_sizes(tmp_path: Path) -> None:
+    file = manifest(tmp_path, {"training.rollout.overSampling": {"rate": 0.25}})
+    for size in (None, 4):
+        text = forecast(Options(file, seeds=1, steps=2, size=size))
+        assert "\n\nNot simulated: over-sampling (training.rollout.overSampling).\n\n" in text
+    assert "Not simulated" not in forecast(Options(manifest(tmp_path), seeds=1, steps=2))
+
+
 def test_the_job_s_own_policy_has_a_star(tmp_path: Path) -> None:
     text = forecast(Options(manifest(tmp_path, {"training.rollout.routing": {"interleaved": {}}}), seeds=1))
     assert "interleaved *" in text
