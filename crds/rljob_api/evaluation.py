@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rljob_api.base import Model, OneOf, Rule, form
 from rljob_api.data import HeldOutData
+from rljob_api.pools import MOST_WORKERS
 
 
 class EvaluationSet(Model):
@@ -46,10 +47,10 @@ class EvaluationEngines(OneOf):
 
     shared: SharedEngines | None = None
     """All of them, beside training; they get the next weight version when it is over."""
-    fast_rollout: int | None = Field(default=None, ge=1, le=4096)
+    fast_rollout: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """So many engines of the fast pool, set aside while it runs: they generate nothing else and keep its
     weights. The others train on with newer ones."""
-    heavy_rollout: int | None = Field(default=None, ge=1, le=4096)
+    heavy_rollout: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """So many engines of the heavy pool, in the same way."""
 
 

@@ -7,6 +7,9 @@ from pydantic import Field
 from rljob_api.base import Model, Rule, form
 from rljob_api.kubernetes import QUANTITY, QUANTITY_LENGTH, FreeForm, Resources
 
+MOST_WORKERS = 4096
+"""Most workers of a pool."""
+
 
 class PodShape(Model):
     """What a pod of a cluster gets."""
@@ -35,7 +38,7 @@ class Head(PodShape):
 class Pool(PodShape):
     """A set of equal workers; each worker is one pod in a cluster and one process on one machine."""
 
-    replicas: int = Field(default=1, ge=0, le=4096)
+    replicas: int = Field(default=1, ge=0, le=MOST_WORKERS)
     """Number of workers."""
     accelerators_per_worker: int = Field(default=1, ge=1, le=16)
     """Accelerators of one worker, in devices. With `accelerator: cpu` a worker has none: leave it at 1."""
@@ -47,16 +50,16 @@ class Pool(PodShape):
 class TrainerPool(Pool):
     """The pool that trains. One process for each accelerator (one for each worker on CPUs)."""
 
-    replicas: int = Field(default=1, ge=1, le=4096)
+    replicas: int = Field(default=1, ge=1, le=MOST_WORKERS)
     """Number of trainer workers."""
 
 
 class RolloutPool(Pool):
     """A pool of inference engines, one engine for each worker."""
 
-    min_replicas: int | None = Field(default=None, ge=0, le=4096)
+    min_replicas: int | None = Field(default=None, ge=0, le=MOST_WORKERS)
     """Fewest workers that the pool may be scaled to. Default: 0."""
-    max_replicas: int | None = Field(default=None, ge=1, le=4096)
+    max_replicas: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Most workers that the pool may be scaled to. Default: 4096."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -87,7 +90,7 @@ class HeavyRolloutPool(RolloutPool):
     """A second pool of inference engines, for the few responses that are much longer than the others. A job
     has none unless it says so."""
 
-    replicas: int = Field(default=0, ge=0, le=4096)
+    replicas: int = Field(default=0, ge=0, le=MOST_WORKERS)
     """Number of workers."""
 
 

@@ -7,6 +7,7 @@ group is in the way of a number of replicas that an RLJob may ask for.
 from typing import Any
 
 from rljob_api import Spec
+from rljob_api.pools import MOST_WORKERS
 from rljob_api.pools import Pool as PoolSpec
 from rljob_operator.plan.observed import GROUPS, Pool, Queue, Record
 from rljob_operator.render.accelerators import ray_devices
@@ -16,8 +17,6 @@ from rljob_operator.render.names import JobKey
 from rljob_operator.render.pods import head_template, worker_template
 from rljob_operator.render.resources import ray_start
 
-MAX_REPLICAS = 4096
-"""Most workers that the API lets a pool have. KubeRay reads more as that many."""
 ANNOTATIONS = {"ray.io/disable-provisioned-head-restart": "true"}
 """A lost head is a new attempt, with a cluster of its own. Releases that do not know the annotation make a
 new head, which its UID tells."""
@@ -74,7 +73,8 @@ def _group(
         "replicas": pool.replicas,
         # KubeRay would raise or cut replicas to its own bounds; the API server enforces the RLJob's.
         "minReplicas": 0,
-        "maxReplicas": MAX_REPLICAS,
+        # KubeRay reads more replicas as that many.
+        "maxReplicas": MOST_WORKERS,
         # More would make KubeRay treat several pods as one replica.
         "numOfHosts": 1,
         **ray_start(kuberay, units),

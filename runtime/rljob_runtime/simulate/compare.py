@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rljob_api.job import Spec
+from rljob_api.pools import MOST_WORKERS
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.site import Site, Sizes, routed
@@ -14,6 +15,10 @@ Draw = Callable[[Site, int], Workload]
 """The workload of a site and a seed."""
 _HEAVY_SHARES = (0.1, 0.2, 0.35, 0.5)
 """Parts of the rollout workers that are tried as the heavy pool."""
+_EVERY = 64
+"""So many splits at both ends are tried, each of them; towards the middle ever fewer."""
+_APART = 32
+"""There the distance from one to the next is that to the nearer end, divided by this."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def best_sizes(
     First the trainer's size is varied, without a heavy pool where the job may be without one: more trainers
     shorten training and leave fewer engines, so that there is one best place. Around it, heavy pools of
     several sizes are tried. Raises `ValueError` where the accelerators do not suffice for a trainer and an
-    engine, or no sizes fit the job's settings."""
+    engine, are more than pools may have, or no sizes fit the job's settings."""
     tried: dict[Sizes, Sized] = {}
 
     def rate(sizes: Sizes) -> float:
@@ -106,18 +111,9 @@ def best_sizes(
             )
         return tried[sizes].samples_per_second
 
-    widest = _splits(site.spec, accelerators)
-    if trainers is not None:
-        widest = [sizes for sizes in widest if sizes.trainer == trainers]
-    if not widest:
-        found = f"{accelerators} accelerators are" if accelerators > 1 else "1 accelerator is"
-        raise ValueError(
-            f"{found} too few for one trainer worker and one fast engine, which have "
-            f"{Sizes(1, 1, 0).accelerators(site.spec)} together"
-        )
-    tries = ([sizes, *_with_heavy(site.spec, sizes, accelerators)] for sizes in widest)
-    fitting = [[each for each in several if each.refusal(site.spec) is None] for several in tries]
-    splits = [several[0] for several in fitting if several]
+    widest = _splits(site.spec, accelerators, trainers)
+    fitting = (_first_fitting(site.spec, sizes, accelerators) for sizes in widest)
+    splits = thinned([sizes for sizes in fitting if sizes is not None])
     if not splits:
         raise ValueError(
             f"no pools of {accelerators} accelerators fit the job: {widest[-1].refusal(site.spec)}"
@@ -131,17 +127,49 @@ def best_sizes(
     return sorted(tried.values(), key=lambda sized: -sized.samples_per_second)
 
 
-def _splits(spec: Spec, accelerators: int) -> list[Sizes]:
-    """Every trainer size, with as many fast engines as remain."""
+def _splits(spec: Spec, accelerators: int, trainers: int | None) -> list[Sizes]:
+    """Every trainer size, or that of so many `trainers` alone, with as many fast engines as remain and a pool
+    may have. Raises `ValueError` where the accelerators are too few or too many."""
+    largest = Sizes(MOST_WORKERS, MOST_WORKERS, MOST_WORKERS).accelerators(spec)
+    if accelerators > largest:
+        raise ValueError(
+            f"{accelerators} accelerators are more than a job may have: {largest}, with {MOST_WORKERS} "
+            "workers in each pool"
+        )
     trainer, fast = (
         spec.pools.trainer.accelerators_per_worker, spec.pools.fast_rollout.accelerators_per_worker
     )  # fmt: skip
     found = []
-    for trainers in range(1, accelerators // trainer + 1):
-        engines = (accelerators - trainers * trainer) // fast
-        if engines >= 1:
-            found.append(Sizes(trainers, engines, 0))
+    for count in range(1, min(MOST_WORKERS, accelerators // trainer) + 1):
+        engines = min(MOST_WORKERS, (accelerators - count * trainer) // fast)
+        if engines >= 1 and trainers in (None, count):
+            found.append(Sizes(count, engines, 0))
+    if not found:
+        told = f"{accelerators} accelerators are" if accelerators > 1 else "1 accelerator is"
+        raise ValueError(
+            f"{told} too few for one trainer worker and one fast engine, which have "
+            f"{Sizes(1, 1, 0).accelerators(spec)} together"
+        )
     return found
+
+
+def _first_fitting(spec: Spec, widest: Sizes, accelerators: int) -> Sizes | None:
+    """The smallest heavy pool with which the job may have this trainer; None where it may not with any."""
+    tries = (widest, *_with_heavy(spec, widest, accelerators))
+    return next((sizes for sizes in tries if sizes.refusal(spec) is None), None)
+
+
+def thinned(splits: Sequence[Sizes]) -> list[Sizes]:
+    """Of splits by the trainer's size those that differ enough to be tried, a few hundred at most: one worker
+    more or less tells where a pool is small, be it the trainer's at the beginning or the engines' at the end,
+    and nothing where both are large."""
+    last = len(splits) - 1
+    near: list[int] = []
+    place = 0
+    while place <= last // 2:
+        near.append(place)
+        place += 1 if place < _EVERY else place // _APART
+    return [splits[place] for place in sorted({*near, *(last - place for place in near)})]
 
 
 def _peak(splits: Sequence[Sizes], rate: Callable[[Sizes], float]) -> int:
@@ -165,9 +193,9 @@ def _with_heavy(spec: Spec, sizes: Sizes, accelerators: int) -> list[Sizes]:
     fast, heavy = pools.fast_rollout.accelerators_per_worker, pools.heavy_rollout.accelerators_per_worker
     left = accelerators - sizes.trainer * pools.trainer.accelerators_per_worker
     found = {
-        Sizes(sizes.trainer, (left - count * heavy) // fast, count)
+        Sizes(sizes.trainer, min(MOST_WORKERS, (left - count * heavy) // fast), count)
         for share in _HEAVY_SHARES
-        if (count := max(1, round(share * left / heavy))) * heavy + fast <= left
+        if (count := min(MOST_WORKERS, max(1, round(share * left / heavy)))) * heavy + fast <= left
     }
     own = Sizes.of(spec)
     if own.trainer == sizes.trainer and own.fast and own.accelerators(spec) <= accelerators:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.pools import Pool
+from rljob_api.pools import MOST_WORKERS, Pool
 from rljob_operator.render import JobKey, access_objects, objects
 from rljob_operator.render.command import to_yaml
 from rljob_operator.render.keys import FOLDER
 from rljob_operator.render.names import MAX_CLUSTER_NAME
-from rljob_operator.render.raycluster import MAX_REPLICAS
 from rljob_runtime.cluster.settings import read_settings
 from tests.support.operator.rendered import (
     ASCEND,
@@ -123,9 +122,9 @@ def test_groups_never_stand_in_the_way_of_the_pools():
     groups = rendered["spec"]["workerGroupSpecs"]
     assert [each["groupName"] for each in groups] == GROUPS
     assert [each["replicas"] for each in groups] == [1, 5, 0]
-    assert {(each["minReplicas"], each["maxReplicas"]) for each in groups} == {(0, MAX_REPLICAS)}
+    assert {(each["minReplicas"], each["maxReplicas"]) for each in groups} == {(0, MOST_WORKERS)}
     [most] = [rule.le for rule in Pool.model_fields["replicas"].metadata if hasattr(rule, "le")]
-    assert most == MAX_REPLICAS
+    assert most == MOST_WORKERS
 
 
 def test_the_driver_shares_with_ray_what_it_needs_to_find_it():

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rljob_runtime.data.length_trace import LengthTraceError, ResponseLine, Trac
 from rljob_runtime.manifest.checks import fingerprint
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.simulate.assumptions import Assumptions
-from rljob_runtime.simulate.compare import best_sizes, compare, own_policy, policies
+from rljob_runtime.simulate.compare import best_sizes, compare, own_policy, policies, thinned
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast.simulate import Options, forecast
 from rljob_runtime.trace.forecast.text import timeline
@@ -239,6 +240,36 @@ def test_a_size_with_which_no_pools_fit_the_job_says_why(tmp_path: Path) -> None
     wide = {"training.parallel": {"tensorParallel": 4}, "pools.trainer.replicas": 4}
     with pytest.raises(ManifestError, match=r"no pools of 4 accelerators fit .*tensorParallel must divide"):
         forecast(Options(manifest(tmp_path, wide | {"accelerator": "nvidia"}), size=4, seeds=1))
+
+
+@pytest.mark.parametrize("size", [12289, 100_000])
+def test_more_accelerators_than_pools_may_have_are_refused(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ManifestError, match=f"{size} accelerators are more than a job may have: 12288, with"):
+        forecast(Options(manifest(tmp_path, {"accelerator": "nvidia"}), size=size, seeds=1))
+
+
+def test_no_pool_is_tried_with_more_workers_than_it_may_have() -> None:
+    wide = {"accelerator": "nvidia", "pools.trainer.acceleratorsPerWorker": 16}
+    found = best_sizes(site(wide, steps=1), drawn, [0], 20_000, trainers=600)
+    assert {each.sizes.fast for each in found if not each.sizes.heavy} == {4096}
+    assert all(max(each.sizes.fast, each.sizes.heavy) <= 4096 for each in found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 127, 128])
+def test_with_few_splits_each_is_tried(count: int) -> None:
+    splits = [Sizes(trainer, count + 1 - trainer, 0) for trainer in range(1, count + 1)]
+    assert thinned(splits) == splits
+
+
+@pytest.mark.parametrize("count", [200, 1000, 4096])
+def test_of_many_splits_a_few_hundred_are_tried_that_differ_enough(count: int) -> None:
+    """Neither pool is ever more than a sixteenth away from one that is tried."""
+    splits = [Sizes(trainer, count + 1 - trainer, 0) for trainer in range(1, count + 1)]
+    tried = thinned(splits)
+    assert len(tried) <= 400 and {*splits[:64], *splits[-64:]} <= set(tried)
+    for one, other in pairwise(tried):
+        step = other.trainer - one.trainer
+        assert 0 < step <= max(1, min(one.trainer, other.fast) / 16)
 
 
 def test_a_slow_trainer_gets_more_workers() -> None:
