@@ -1,5 +1,6 @@
 """Figures of the benchmarks: one object each, in tests/bench/results/*.json."""
 
+import argparse
 import datetime
 import json
 import os
@@ -48,6 +49,13 @@ def _accelerators() -> str:
     if torch is None or not torch.cuda.is_available():
         return ""
     return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}, "
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark: `text` is its help; `--out`, the folder for `record`."""
+    made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return made
 
 
 def _line(figure: Figure) -> str:

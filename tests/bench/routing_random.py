@@ -8,7 +8,7 @@ may be a job with a trainer and a staleness bound in place of single batches.
 A workload is a distribution, of which several batches or jobs are drawn and compared by their summed times:
 of a single batch, luck decides which policy happens to begin its longest response first.
 
-    python -m tests.bench.routing_random
+    python -m tests.bench.routing_random [--workloads N]
     python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
     python -m tests.bench.routing_random --collect FILE ...
 """
@@ -16,7 +16,6 @@ of a single batch, luck decides which policy happens to begin its longest respon
 import dataclasses
 import random
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
 
 WORKLOADS = 240
@@ -151,16 +150,25 @@ def collected(files: Sequence[str]) -> dict[int, float]:
 
 
 def main() -> None:
-    match sys.argv[1:]:
-        case ["--part", count, first]:
-            measure(int(count), int(first))
-        case ["--collect", *files]:
-            tell(collected(files))
-        case _:
-            tell(measure(WORKLOADS, 0))
+    line = parser(__doc__)
+    what = line.add_mutually_exclusive_group()
+    what.add_argument("--workloads", type=int, default=WORKLOADS, metavar="N", help="how many are drawn")
+    what.add_argument(
+        "--part", type=int, nargs=2, metavar=("WORKLOADS", "FIRST"), help="print, record nothing"
+    )
+    what.add_argument("--collect", nargs="+", metavar="FILE", help="record what such parts have printed")
+    options = line.parse_args()
+    if options.workloads < 1:
+        line.error("--workloads must be at least 1")
+    if options.part:
+        measure(*options.part)
+    elif options.collect:
+        tell(collected(options.collect), options.out)
+    else:
+        tell(measure(options.workloads, 0), options.out)
 
 
-def tell(ratios: dict[int, float]) -> None:
+def tell(ratios: dict[int, float], out: Path) -> None:
     count, slowest = len(ratios), min(ratios, key=lambda seed: ratios[seed])
     values = sorted(ratios.values())
     record(
@@ -173,6 +181,7 @@ def tell(ratios: dict[int, float]) -> None:
             Figure("95th percentile", values[int(0.95 * count)], "x"),
             Figure("mean", statistics.mean(values), "x"),
         ],
+        out,
     )
 
 
