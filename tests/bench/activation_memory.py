@@ -20,7 +20,7 @@ import transformers
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import Packed, pack
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.live_memory import Made
 
 CUDA = torch.cuda.is_available()
@@ -108,4 +108,5 @@ def figures() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    record("activation_memory_cuda" if CUDA else "activation_memory", figures())
+    out = parser(__doc__).parse_args().out
+    record("activation_memory_cuda" if CUDA else "activation_memory", figures(), out)

@@ -27,7 +27,7 @@ from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_adapter import AdapterEngine
 from rljob_runtime.engines.vllm_shape import AdapterRoom
 from rljob_runtime.samples import Generation, Group, Sample
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.engines import started, vllm_engine
 from tests.support.runtime.tiny_models import PLAIN, perturbed, request, tiny_model, vllm_device, weights_at
 from tests.support.runtime.trainer_ranks import trainer_job, worker
@@ -152,7 +152,7 @@ async def with_all_weights(base: Path, root: Path) -> list[float]:
     return found
 
 
-async def main() -> None:
+async def main(out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="adapter-bench-") as folder:
         base = tiny_model(Path(folder) / "model")
         updates, publishing, meanwhile, worst = await with_adapters(base)
@@ -177,8 +177,9 @@ async def main() -> None:
                 goal="at most 1e-5",
             ),
         ],
+        out,
     )
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(parser(__doc__).parse_args().out))

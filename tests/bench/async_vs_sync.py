@@ -22,7 +22,7 @@ from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.trainer.outline import SampleOutline, outline_of
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 MEDIAN_TOKENS = 200
@@ -69,6 +69,7 @@ def run(
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     sync = run(0)
     lengths = [len(sample.tokens) for group in sync.trained for sample in group.samples]
     tail = float(np.percentile(lengths, 99) / np.median(lengths))
@@ -93,7 +94,7 @@ def main() -> None:
         figures += masked_figures(bound, baseline)
     for bound in (0, 1, 2):
         figures += over_sampled_figures(bound, baseline)
-    record("async_vs_sync", figures)
+    record("async_vs_sync", figures, out)
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {

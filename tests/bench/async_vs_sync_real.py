@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.real_runs import run_example
 
 STEPS, SKIPPED = 30, 5
@@ -24,6 +24,7 @@ def samples_per_second(rows: list[dict[str, Any]]) -> float:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     rates = {}
     with tempfile.TemporaryDirectory() as scratch:
         for bound in (0, 1, 2):
@@ -44,6 +45,7 @@ def main() -> None:
             Figure(f"vLLM on CPUs, hard bound {bound}: samples", rates[bound], "samples/s", rates[0])
             for bound in (1, 2)
         ],
+        out,
     )
 
 

@@ -24,7 +24,7 @@ from rljob_runtime.parallel.longest_first import balance, longest_first
 from rljob_runtime.parallel.micro_batches import Item, MicroBatch, plan_micro_batches
 from rljob_runtime.parallel.mini_batches import BatchOrder, split_groups
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.heap_karmarkar_karp import heap_karmarkar_karp
 from tests.support.imbalance import imbalance, planned_imbalance
 
@@ -219,7 +219,8 @@ def updates() -> list[Figure]:
 
 
 def main() -> None:
-    record("balance", [*partitions(), *steps(), *updates()])
+    out = parser(__doc__).parse_args().out
+    record("balance", [*partitions(), *steps(), *updates()], out)
 
 
 if __name__ == "__main__":

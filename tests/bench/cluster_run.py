@@ -9,7 +9,7 @@ import sys
 import time
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tools.cluster.demo import ROOT
 
 _CLUSTER = [sys.executable, "-m", "tools.cluster"]
@@ -17,6 +17,7 @@ _NEWEST_STEPS = 10
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     subprocess.run([*_CLUSTER, "build"], check=True)
     subprocess.run([*_CLUSTER, "down"], check=True)
     began = time.monotonic()
@@ -31,6 +32,7 @@ def main() -> None:
             Figure("make cluster-run, all built: to the report", seconds, "s", goal="< 300 s"),
             Figure("mean reward of the last 10 steps", reward, "reward", goal="at least 0.9"),
         ],
+        out,
     )
 
 

@@ -26,7 +26,7 @@ from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.samples import Prompt
 from tests.bench.async_vs_sync import GROUPS, TIMING, length_of
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 COMPUTE_BOUND = FakeTiming(
@@ -211,6 +211,7 @@ SET_ASIDE = (
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     figures = []
     aside = {f"1 of 4 engines set aside, {name}": replace(CASES[name], aside=1) for name in SET_ASIDE}
     for name, case in {**CASES, **aside}.items():
@@ -224,7 +225,7 @@ def main() -> None:
                 ),
                 Figure(f"{name}: the evaluation after the last step", found.last_seconds, "virtual s"),
             ]  # fmt: skip
-    record("evaluation_cost", figures)
+    record("evaluation_cost", figures, out)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import torch
 
 from rljob_runtime.site.process_use import FIRST_SECONDS, ProcessUse
 from rljob_runtime.trace.record.event_log import EventLog
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 
 PAIRS = 100
 MICRO_BATCHES = 4
@@ -166,6 +166,7 @@ def overhead(folder: Path) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         without, differences = overhead(Path(folder))
@@ -194,6 +195,7 @@ def main() -> None:
                 "samples, one every 5 s", sample / 1e3 / FIRST_SECONDS * 100, "% of a processor", goal="< 1 %"
             ),
         ],
+        out,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from rljob_runtime.parallel.cost_model import CostModel, padded
 from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 
 SEEDS = range(3)
 LAYERS = 36
@@ -126,6 +126,7 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     figures: list[Figure] = []
     planning: dict[str, list[float]] = {}
     for case in CASES:
@@ -138,7 +139,7 @@ def main() -> None:
             figures.append(
                 Figure(f"processor time of a plan of {work}: {name}", 1e3 * value, "ms", goal=goal)
             )
-    record("hdp_plan", figures)
+    record("hdp_plan", figures, out)
 
 
 if __name__ == "__main__":

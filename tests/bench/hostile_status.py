@@ -15,7 +15,7 @@ from typing import Any
 
 from rljob_api.errors import yaml_fields
 from rljob_api.status import Status
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.chart.helm import render
 from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import ApiError, Cluster
@@ -109,6 +109,7 @@ def begin_policy(cluster: Cluster, attacker: Attacker) -> None:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     with Cluster(audit=True) as cluster, tempfile.TemporaryDirectory() as folder:
         cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         cluster.wait(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", bool, "a default service account")
@@ -150,6 +151,7 @@ def main() -> None:
                 goal="0",
             ),
         ],
+        out,
     )
 
 

@@ -12,13 +12,12 @@ the median of five, beside that for an empty page.
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from rljob_runtime.trace.report.page import write_report
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.synthetic_run import Job, write_run
 
 STEPS = 977
@@ -54,7 +53,10 @@ def seconds_to_open(page: Path) -> float:
 
 def main() -> None:
     """Measure and record."""
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else STEPS
+    line = parser(__doc__)
+    line.add_argument("steps", type=int, nargs="?", default=STEPS)
+    options = line.parse_args()
+    steps = options.steps
     with tempfile.TemporaryDirectory() as temporary:
         run = Path(temporary) / "run"
         job = Job(steps=steps, groups=128, samples=8, fast=16, heavy=2, places=64, by_length=True)
@@ -78,6 +80,7 @@ def main() -> None:
                 Figure("report.html", page.stat().st_size / 2**20, "MiB"),
                 Figure("opening the report in Chromium, with its start", opened, "s", nothing, goal="< 3 s"),
             ],
+            options.out,
         )
 
 

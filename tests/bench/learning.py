@@ -7,7 +7,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.real_runs import run_example
 
 SEEDS = 3
@@ -22,6 +22,7 @@ def ends(rows: list[dict[str, float]]) -> tuple[float, float]:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     figures = []
     with tempfile.TemporaryDirectory() as scratch:
         runs = [run_example(Path(scratch) / f"qwen3-{seed}", {"seed": seed}) for seed in range(SEEDS)]
@@ -41,7 +42,7 @@ def main() -> None:
             figures.append(Figure(name, last, "reward", goal="rises"))
             name = f"copy, {family.capitalize()}-shaped, {SHORT_STEPS} steps: mean reward of the first 10"
             figures.append(Figure(name, first, "reward"))
-    record("learning", figures)
+    record("learning", figures, out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from torch.nn import functional
 from rljob_runtime.trainer import log_probs
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Scores, Scoring, plain_scores, scores
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.live_memory import Made
 
 VOCABULARY, WIDTH, TOKENS = 151_936, 64, 1024
@@ -57,6 +57,7 @@ def most(entropy: bool, plain: bool) -> float:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     log_probs._SLICE = SLICE
     what = f"{TOKENS:,} tokens, vocabulary {VOCABULARY:,}, logitsMiB {MIB}"
     record(
@@ -65,6 +66,7 @@ def main() -> None:
             Figure(f"{what}: {name}", most(entropy, False), "MiB", most(entropy, True))
             for name, entropy in (("log-probabilities", False), ("with entropies that are trained", True))
         ],
+        out,
     )
 
 

@@ -4,6 +4,7 @@ tests/bench/results/*.json in the place of their names in braces.
 python -m tests.bench.measurements
 """
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -60,6 +61,9 @@ def page() -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     PAGE.write_text(page())
 
 

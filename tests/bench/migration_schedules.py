@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.simulated.migrating_job import MigratingJob, schedule
 
 SCHEDULES = 10_000
@@ -23,7 +23,10 @@ def run(seed: int) -> tuple[int, list[str], Counter[str]]:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else SCHEDULES
+    line = parser(__doc__)
+    line.add_argument("schedules", type=int, nargs="?", default=SCHEDULES)
+    options = line.parse_args()
+    count = options.schedules
     seen: Counter[str] = Counter()
     wrong = 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -37,7 +40,7 @@ def main() -> None:
         Figure("schedules", count, "", goal="10,000"),
         *(Figure(what, number, "") for what, number in sorted(seen.items())),
     ]
-    record("migration_schedules", figures)
+    record("migration_schedules", figures, options.out)
     sys.exit(1 if wrong else 0)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.operator.node_jobs import (
     WALKING,
     NodeJob,
@@ -81,6 +81,7 @@ def kill_operator(cluster: Cluster) -> None:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     with product_cluster() as cluster:
         new_namespace(cluster, "faults")
         run = NodeJob(cluster, "faults", claim(cluster, "faults"))
@@ -105,7 +106,7 @@ def main() -> None:
         run.wait_phase("Complete", 900)
         assert_every_prompt_once(run, STEPS)
         figures.append(Figure("prompts trained more or less than once, over all faults", 0, "", goal="0"))
-    record("node_faults", figures)
+    record("node_faults", figures, out)
 
 
 def measured(file: Path, name: str, kill: Callable[[], object], goal: str) -> list[Figure]:

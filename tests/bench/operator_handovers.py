@@ -8,12 +8,13 @@ writes the status before it takes pods away. Beside them, each of the two alone.
     python -m tests.bench.operator_handovers
 """
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.operator.handovers import HISTORIES, Leader, harm
 
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     ours = harm(Leader(lists=True, checks=True))
     neither = harm(Leader(lists=False, checks=False))
     listing = harm(Leader(lists=True, checks=False))
@@ -29,6 +30,7 @@ def main() -> None:
             Figure("running attempts deleted, only lists RLJobs", listing.deleted, "attempts"),
             Figure("running attempts deleted, only writes first", checking.deleted, "attempts"),
         ],
+        out,
     )
 
 

@@ -15,7 +15,7 @@ from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Requ
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import Site, spread
 
 SEEDS = range(10)
@@ -81,6 +81,7 @@ def timed(correlation: float, pool: ProcessPoolExecutor) -> list[Figure]:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     figures = []
     for deviation in DEVIATIONS:
         for correlation in CORRELATIONS:
@@ -93,7 +94,7 @@ def main() -> None:
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for correlation in CORRELATIONS[1:]:
             figures += timed(correlation, pool)
-    record("probe_routing", figures)
+    record("probe_routing", figures, out)
 
 
 if __name__ == "__main__":

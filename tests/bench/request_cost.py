@@ -29,7 +29,7 @@ from rljob_client.connections import Connections
 from rljob_client.credentials import Credentials
 from rljob_client.resources import PODS
 from rljob_client.transport import Call, Transport, Uncounted
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tools.cluster.ports import Ports
 
 ROUNDS, REQUESTS, IMPORTS = 9, 300, 5
@@ -149,6 +149,7 @@ async def all_ways(port: int) -> dict[tuple[str, str], list[float]]:
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     ports = Ports()
     port = ports.take()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(port,), daemon=True)
@@ -164,7 +165,7 @@ def main() -> None:
         for (kind, way), taken in found.items()
         if way != RAW
     ]
-    record("request_cost", [*figures, *imported()])
+    record("request_cost", [*figures, *imported()], out)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from rljob_runtime.samples import Group, Sample, Span, decode_group, encode
 from rljob_runtime.trainer.batch import describe
 from rljob_runtime.trainer.outline import decode_outlines, encode_outlines, outline_of
 from tests.bench.event_overhead import GROUPS, SAMPLES
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.sample_overhead import step_seconds
 
 ROUNDS = 60
@@ -73,6 +73,7 @@ def medians(groups: int, samples: int, rounds: int) -> tuple[float, float]:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     torch.set_num_threads(1)
     whole = step_seconds()
     number, parts = medians(GROUPS, SAMPLES, ROUNDS)
@@ -87,6 +88,7 @@ def main() -> None:
             Figure("2048 responses with 4 parts and 2 metrics", parts_large * 1e3, "ms",
                    baseline=number_large * 1e3),
         ],
+        out,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.workload import Workload
-from tests.bench.figures import record
+from tests.bench.figures import parser, record
 from tests.bench.routing_simulated import BASELINE, SEEDS, SITES
 from tests.bench.routing_sites import Site, over
 
@@ -102,6 +102,7 @@ def _edges(site: Site, lengths: np.ndarray, shared: np.ndarray, seconds: float) 
 
 def main() -> None:
     """All batches of `routing_simulated`."""
+    out = parser(__doc__).parse_args().out
     ratios: dict[str, list[float]] = {}
     for seed in SEEDS:
         work = SITE.draw(seed)
@@ -118,7 +119,7 @@ def main() -> None:
         ):
             ratios.setdefault(name, []).append(base / found)
     figures = [over(f"{name}: times as fast", values, "x") for name, values in ratios.items()]
-    record("routing_clairvoyant", figures)
+    record("routing_clairvoyant", figures, out)
 
 
 if __name__ == "__main__":

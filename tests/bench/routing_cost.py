@@ -12,7 +12,6 @@ is counted; its policies are told the simulated time, so that plans come as ofte
 import gc
 import heapq
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Place, RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import GPU
 
 ENGINES = 1024
@@ -192,9 +191,12 @@ def measure(name: str) -> Cost:
 
 
 def main() -> None:
+    line = parser(__doc__)
+    line.add_argument("names", nargs="*", choices=POLICIES, metavar="POLICY", help="default: all")
+    options = line.parse_args()
     figures: list[Figure] = []
     base: Cost | None = None
-    for name in dict.fromkeys((BASELINE, *(sys.argv[1:] or POLICIES))):
+    for name in dict.fromkeys((BASELINE, *(options.names or POLICIES))):
         gc.collect()
         cost = measure(name)
         beside = base and 1e6 * base.mean
@@ -206,7 +208,7 @@ def main() -> None:
             Figure(f"{name}: of a core at 1,000 events/s", 1e5 * cost.mean, "%", share, "< 5 %"),
             Figure(f"{name}: longest decision", 1e3 * cost.longest, "ms"),
         ]
-    record("routing_cost", figures, keep=len(sys.argv) > 1)
+    record("routing_cost", figures, options.out, keep=bool(options.names))
 
 
 if __name__ == "__main__":

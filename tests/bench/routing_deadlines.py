@@ -8,7 +8,6 @@ few places: there who goes first matters.
 """
 
 import statistics
-import sys
 from dataclasses import dataclass
 
 from rljob_runtime.groups.staleness import Bound
@@ -18,7 +17,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_simulated import APART
 from tests.bench.routing_sites import GPU, PHYSICS, over
 from tests.support.simulated.routed import faster
@@ -65,7 +64,10 @@ SITES = {
 
 def main() -> None:
     """All sites, or those that are named; figures of the others are kept."""
-    for name in sys.argv[1:] or SITES:
+    line = parser(__doc__)
+    line.add_argument("names", nargs="*", choices=SITES, metavar="SITE", help="default: all")
+    options = line.parse_args()
+    for name in options.names or SITES:
         site = SITES[name]
         base = [site.run(seed, waits=False).wall / STEPS for seed in SEEDS]
         ours = [site.run(seed, waits=True) for seed in SEEDS]
@@ -80,6 +82,7 @@ def main() -> None:
                 Figure(f"{name}: slowest job", min(ratios), "x", goal="at least 0.99"),
                 Figure(f"{name}: oldest group", oldest, "versions"),
             ],
+            options.out,
             keep=True,
         )
 

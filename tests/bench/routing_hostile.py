@@ -9,7 +9,6 @@ The figures are times as fast as least in flight, over all batches of a family.
 
 import dataclasses
 import statistics
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +21,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Lengths, Workload
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import GPU, Site
 
 BATCHES = 4
@@ -92,9 +91,10 @@ def ratio(family: str, name: str, bound: float | None, seeds: Iterable[int] = ra
 
 def main() -> None:
     """All families, or those that are named; figures of the others are kept."""
-    if unknown := set(sys.argv[1:]) - set(FAMILIES):
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(FAMILIES)}")
-    for family in sys.argv[1:] or FAMILIES:
+    line = parser(__doc__)
+    line.add_argument("names", nargs="*", choices=FAMILIES, metavar="FAMILY", help="default: all")
+    options = line.parse_args()
+    for family in options.names or FAMILIES:
         found: dict[str, float] = {}
         for bound in BOUNDS:
             for name in SITES:
@@ -106,7 +106,7 @@ def main() -> None:
             Figure(f"{family}, slowest of {len(found)} ({slowest})", found[slowest], "x"),
             Figure(f"{family}, mean", statistics.mean(found.values()), "x"),
         ]
-        record("routing_hostile", figures, keep=True)
+        record("routing_hostile", figures, options.out, keep=True)
 
 
 if __name__ == "__main__":

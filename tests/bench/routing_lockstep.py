@@ -6,7 +6,6 @@
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench import simulated_tables as tables
 from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
-from tests.bench.figures import record
+from tests.bench.figures import parser, record
 from tests.bench.routing_sites import Site, over
 
 SEEDS = range(10)
@@ -61,13 +60,16 @@ RUNS: dict[str, Callable[[int], float]] = {
 
 def main() -> None:
     """All, or those that are named; figures of the others are kept."""
+    line = parser(__doc__)
+    line.add_argument("names", nargs="*", choices=RUNS, metavar="RUN", help="default: all")
+    options = line.parse_args()
     base = [static((256,), False, False, seed) for seed in SEEDS]
     figures = [over("one graph, adjacent: time", base, "s")]
-    for name in sys.argv[1:] or RUNS:
+    for name in options.names or RUNS:
         ratios = [a / RUNS[name](seed) for a, seed in zip(base, SEEDS, strict=True)]
         goal = "at least 1.80 x" if "adaptive" in name else None
         figures.append(over(f"{name}: times as fast", ratios, "x", goal=goal))
-    record("routing_lockstep", figures, keep=True)
+    record("routing_lockstep", figures, options.out, keep=True)
 
 
 if __name__ == "__main__":

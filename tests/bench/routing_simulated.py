@@ -8,11 +8,10 @@ policy is compared with least in flight on the same batch.
 
 import dataclasses
 import statistics
-import sys
 from typing import Any
 
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import record
+from tests.bench.figures import parser, record
 from tests.bench.routing_sites import ALIKE, Site, over
 
 SEEDS = range(10)
@@ -42,7 +41,10 @@ BASELINE: dict[str, Any] = {"leastInFlight": {}}
 
 def main() -> None:
     """All sites, or those that are named; figures of the others are kept."""
-    for name in sys.argv[1:] or SITES:
+    line = parser(__doc__)
+    line.add_argument("names", nargs="*", choices=SITES, metavar="SITE", help="default: all")
+    options = line.parse_args()
+    for name in options.names or SITES:
         site = SITES[name]
         base = [site.run(BASELINE, seed) for seed in SEEDS]
         figures = [over(f"{name}, least in flight: time", [each.wall for each in base], "s")]
@@ -54,7 +56,7 @@ def main() -> None:
             idle = [100 * each.idle for each in ours]
             before = statistics.mean(100 * each.idle for each in base)
             figures.append(over(f"{name}, {policy}: engines idle", idle, "%", baseline=before))
-        record("routing_simulated", figures, keep=True)
+        record("routing_simulated", figures, options.out, keep=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rljob_runtime.engines.protocol import Request
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 CAP, GROUPS, STEPS, SKIPPED = 1024, 64, 24, 6
@@ -53,6 +53,7 @@ def step_seconds(slowness: tuple[float, ...], bound: int, policy: Callable[[], P
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     shown = []
     for site, slowness in SITES.items():
         for bound in (1, 2):
@@ -61,7 +62,7 @@ def main() -> None:
                 rate = GROUPS * 8 / step_seconds(slowness, bound, policy)
                 goal = ">= 0.99 x" if name == "adaptive" else None
                 shown.append(Figure(f"{site}, bound {bound}: {name}", rate, "samples/s", base, goal))
-    record("routing_slow_engine", shown)
+    record("routing_slow_engine", shown, out)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from rljob_runtime.samples import Group, Sample, Span, encode
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLog
 from tests.bench.event_overhead import GROUPS, SAMPLES, VOCABULARY, Model, generate, train
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 
 LETTERS = CharacterTokenizer("abcdefghijklmnopqrstuvwxyz 0123456789\n")
 STEPS = 40
@@ -112,6 +112,7 @@ def step_seconds() -> float:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     torch.set_num_threads(1)
     step = step_seconds()
     with tempfile.TemporaryDirectory() as name:
@@ -137,6 +138,7 @@ def main() -> None:
             Figure("longest piece of it, large step", statistics.median(longest_large) * 1e3, "ms"),
             Figure("written for such a step", bytes_large / 1e3, "kB"),
         ],
+        out,
     )
 
 

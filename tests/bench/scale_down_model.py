@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from rljob_operator.plan.observed import Cluster, Group, Pod
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.operator.simulated_resizes import MOVES, Resizing, with_the_operator
 
 SCALE_DOWNS = 10_000
@@ -71,6 +71,7 @@ def losses(runs: Callable[[int], Resizing]) -> Counter[str]:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     ours = losses(with_the_operator)
     lowered = losses(lambda seed: simply(seed, named=False))
     named = losses(lambda seed: simply(seed, named=True))
@@ -90,6 +91,7 @@ def main() -> None:
             Figure("wrong victims, KubeRay's watches out of order", unordered["wrong"], "workers"),
             Figure("busy workers killed, KubeRay's watches out of order", unordered["busy"], "workers"),
         ],
+        out,
     )
 
 

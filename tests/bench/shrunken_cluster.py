@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.operator.operator_site import SMALL, JobClient, Object, condition, running_operator
 from tools.cluster import Cluster
 
@@ -105,6 +105,7 @@ def lose_a_head(job: JobClient, pool: str) -> Lost:
 
 def main() -> None:
     """Measure and record."""
+    out = parser(__doc__).parse_args().out
     with (
         Cluster(nodes={"nvidia.com/gpu": 1 + ROLLOUT_PODS}) as cluster,
         tempfile.TemporaryDirectory() as folder,
@@ -137,6 +138,7 @@ def main() -> None:
                 "s",
             ),
         ],
+        out,
     )
 
 

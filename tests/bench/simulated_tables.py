@@ -11,7 +11,6 @@ batches have the published mean length.
 
 import dataclasses
 import statistics
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
 from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
-from tests.bench.figures import record
+from tests.bench.figures import parser, record
 from tests.bench.routing_sites import over
 
 SEEDS = range(16)
@@ -139,6 +138,12 @@ def fit() -> None:
 
 
 def main() -> None:
+    line = parser(__doc__)
+    line.add_argument("--fit", action="store_true", help="fit the constants, and print them")
+    options = line.parse_args()
+    if options.fit:
+        fit()
+        return
     figures = []
     for run in DATA + ONE_GRAPH:
         outcomes = [simulate(run, seed) for seed in SEEDS]
@@ -154,8 +159,8 @@ def main() -> None:
     ):
         ratios = [a / b for a, b in zip(above, below, strict=True)]
         figures.append(over(name, ratios, "x", baseline=published))
-    record("simulated_tables", figures)
+    record("simulated_tables", figures, options.out)
 
 
 if __name__ == "__main__":
-    fit() if "--fit" in sys.argv else main()
+    main()

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tools.tiers.run import ROOT, SUMMARY
 
 CHECK_GOAL, TEST_GOAL = "< 120 s", "< 2400 s"
@@ -29,8 +29,11 @@ def figures(written: dict[str, Any], check_seconds: float | None) -> list[Figure
 
 
 def main() -> None:
+    line = parser(__doc__)
+    line.add_argument("--last", action="store_true", help="record the last run of `make test`")
+    options = line.parse_args()
     check_seconds = None
-    if sys.argv[1:] != ["--last"]:
+    if not options.last:
         began = time.monotonic()
         subprocess.run(["make", "check"], cwd=ROOT, check=True)
         check_seconds = time.monotonic() - began
@@ -38,7 +41,7 @@ def main() -> None:
     if not SUMMARY.exists():
         sys.exit(f"no {SUMMARY}: run `make test` first")
     try:
-        record("suite", figures(json.loads(SUMMARY.read_text()), check_seconds))
+        record("suite", figures(json.loads(SUMMARY.read_text()), check_seconds), options.out)
     except ValueError as error:
         sys.exit(str(error))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.trace.record.metrics_log import read_metrics
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.reference_sync import synchronous_losses
 from tests.support.runtime.runs import manifest, running
 
@@ -16,6 +16,7 @@ STEPS = 20
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         training = {"async": {"maxStaleness": 0}, "optimizer": {"learningRate": 0.001}}
@@ -31,6 +32,7 @@ def main() -> None:
     record(
         "sync_equality",
         [Figure(f"steps of {STEPS} whose loss differs in any bit", different, "steps", goal="0")],
+        out,
     )
 
 

@@ -27,7 +27,7 @@ import torch
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation, join_spans
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.engines import vllm_engine
 from tests.support.runtime.tiny_models import Reference, perturbed, request, tiny_model, weights_at
 
@@ -125,7 +125,7 @@ async def timed(call: Coroutine[Any, Any, None]) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-async def measure(root: Path) -> None:
+async def measure(root: Path, out: Path) -> None:
     base = tiny_model(root / "model")
     bench = Bench(vllm_engine(base, "bench", slots=IN_FLIGHT, length=256), base, {0: base})
     await bench.engine.start(0)
@@ -137,10 +137,10 @@ async def measure(root: Path) -> None:
     bench.stopping = True
     await asyncio.gather(*streams)
     await bench.engine.close()
-    report(bench, results["keep"], results["abort"])
+    report(bench, results["keep"], results["abort"], out)
 
 
-def report(bench: Bench, keep: list[Sync], abort: list[Sync]) -> None:
+def report(bench: Bench, keep: list[Sync], abort: list[Sync], out: Path) -> None:
     def both(name: str, pick: Any, summary: Any, goal: str | None = None) -> Figure:
         ours, theirs = (summary([pick(sync) for sync in syncs]) for syncs in (keep, abort))
         return Figure(name, round(ours, 2), "ms", round(theirs, 2), goal)
@@ -164,13 +164,15 @@ def report(bench: Bench, keep: list[Sync], abort: list[Sync]) -> None:
             Figure("requests lost", bench.lost(), "requests", goal="0"),
             Figure("largest difference of log-probabilities", bench.worst(), "nats", goal="below 1e-4"),
         ],
+        out,
     )
 
 
 def main() -> None:
+    out = parser(__doc__).parse_args().out
     root = Path(tempfile.mkdtemp(prefix="rljob-bench-", dir="/dev/shm"))
     try:
-        asyncio.run(measure(root))
+        asyncio.run(measure(root, out))
     finally:
         shutil.rmtree(root)
 
