@@ -7,6 +7,7 @@ responses to one prompt resemble each other. Equal hardware: heavy engines are t
 import math
 import os
 import statistics
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -16,7 +17,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.workload import LengthModel, Workload
 from tests.bench.figures import Figure, parser, record
-from tests.bench.routing_sites import Site, spread
+from tests.bench.routing_sites import Site
 
 SEEDS = range(10)
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -78,6 +79,11 @@ def timed(correlation: float, pool: ProcessPoolExecutor) -> list[Figure]:
         label = f"correlation {correlation}, {name}: times as fast ({spread(ratios)}; {what})"
         figures.append(Figure(label, statistics.mean(ratios), "x"))
     return figures
+
+
+def spread(values: Sequence[float]) -> str:
+    """The standard deviation over seeds, for a figure's name."""
+    return f"± {statistics.stdev(values):.2g} over {len(values)} seeds"
 
 
 def main() -> None:
