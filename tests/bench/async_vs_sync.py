@@ -210,7 +210,7 @@ def over_sampled_figures(bound: int, baseline: float) -> list[Figure]:
         Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline),
         Figure(f"{name}: largest staleness", worst, "versions"),
         Figure(f"{name}: aborted groups, of all begun", aborted, "share"),
-        Figure(f"{name}: mean length of what was not aborted, of all", counts.length_ratio, "ratio"),
+        Figure(f"{name}: mean length of what was not aborted, of all", counts.length_bias, "ratio"),
     ]  # fmt: skip
 
 

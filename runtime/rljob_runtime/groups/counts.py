@@ -5,6 +5,7 @@ sum(cancelled) + open;
 every group that was accepted is trained, waits to be trained, or was discarded with a reason. Pure.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -177,15 +178,18 @@ class GroupCounts(msgspec.Struct):
             "rejected": dict(self.rejected),
         }
         if OVER_SAMPLING in self.cancelled:
-            found["over_sampling"] = {"again": self.again, "length_ratio": self.length_ratio}
+            found["over_sampling"] = {"again": self.again, "length_bias": self.length_bias}
         return found
 
     @property
-    def length_ratio(self) -> float:
-        """Mean length of responses whose groups were never aborted by over-sampling, as a part of that of all
-        responses: the further it is below 1, the longer are those that came later."""
+    def length_bias(self) -> float:
+        """Mean length of the accepted responses whose groups over-sampling kept when they were first begun,
+        divided by that of all accepted responses, those that were aborted and begun again among them: below 1
+        short ones are favoured, which come first. Not a number where over-sampling kept none."""
         kept, tokens = self.responses - self.again_responses, self.response_tokens - self.again_tokens
-        return tokens * self.responses / max(1, kept * self.response_tokens)
+        if not kept or not self.response_tokens:
+            return math.nan
+        return tokens * self.responses / (kept * self.response_tokens)
 
 
 OVER_SAMPLING = "over-sampling"

@@ -5,8 +5,9 @@ Pure: an analysis in, markup out.
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 from rljob_runtime.trace.analyse.analysis import Analysis
@@ -31,7 +32,7 @@ def losses(analysis: Analysis, unsent: Sequence[Unsent] = ()) -> str:
         return "".join([*parts, "<p>No counts of groups were recorded.</p>", told])
     answer = in_words(counts) or f"Nothing was lost: all {counts.accepted:,} complete groups were kept."
     parts.append(f"<p>{escape(answer)}</p>")
-    parts.append(table(_HEADINGS, [*_rows(counts), *loggers], numbers=(1,), sentences=(2,)))
+    parts.append(table(_HEADINGS, [*_rows(counts, rows[-1]), *loggers], numbers=(1,), sentences=(2,)))
     return "".join(parts)
 
 
@@ -77,8 +78,16 @@ def _moment(time: float) -> str:
     return f"{datetime.datetime.fromtimestamp(time, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _rows(counts: GroupCounts) -> list[list[str]]:
-    """Every count since the job began, and what it means."""
+def _length_bias(row: Mapping[str, Any]) -> str | None:
+    """That of over-sampling, in a line of metrics; None where it has none."""
+    over_sampling = row.get("over_sampling")
+    bias = over_sampling.get("length_bias") if isinstance(over_sampling, Mapping) else None
+    return f"{bias:.2f}" if isinstance(bias, int | float) else None
+
+
+def _rows(counts: GroupCounts, row: Mapping[str, Any]) -> list[list[str]]:
+    """Every count since the job began, and what it means; of the line of metrics that has them."""
+    bias = _length_bias(row)
     tokens = counts.fast_tokens + counts.heavy_tokens
     found = [
         ("groups dispatched", counts.dispatched, "their responses were begun"),
@@ -94,6 +103,9 @@ def _rows(counts: GroupCounts) -> list[list[str]]:
           if counts.outside_pass_rate else []),
         *([("groups begun again", counts.again, "accepted after over-sampling had aborted them once")]
           if counts.again else []),
+        *([("length bias of over-sampling", bias, "mean length of accepted responses that it never aborted, "
+            "divided by that of all accepted ones: below 1 short ones come first")]
+          if bias is not None else []),
         *((f"groups cancelled: {why}", n, "before they were complete; generated again")
           for why, n in sorted(counts.cancelled.items())),
         *((f"groups discarded: {why}", n, "after they were accepted; generated and trained again")
@@ -107,4 +119,7 @@ def _rows(counts: GroupCounts) -> list[list[str]]:
         ("tokens dropped", counts.dropped_tokens, f"of {tokens:,} generated"),
         ("tokens of the heavy pool", counts.heavy_tokens, f"{counts.heavy_share:.0%} of all generated"),
     ]  # fmt: skip
-    return [[escape(what), f"{number:,}", escape(meaning)] for what, number, meaning in found]
+    return [
+        [escape(what), number if isinstance(number, str) else f"{number:,}", escape(meaning)]
+        for what, number, meaning in found
+    ]

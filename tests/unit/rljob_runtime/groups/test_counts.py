@@ -1,5 +1,6 @@
 """What became of groups: the counts sum, and what is said about losses."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -209,7 +210,7 @@ def test_over_sampling_is_told_by_what_it_aborts_and_by_the_lengths_that_come_la
     counts.accept([100, 150], again=True)
     assert_sums(counts)
     # 25 tokens on average, and 50 with the group that was begun again.
-    assert counts.metrics()["over_sampling"] == {"again": 1, "length_ratio": 0.5}
+    assert counts.metrics()["over_sampling"] == {"again": 1, "length_bias": 0.5}
     assert in_words(counts) == (
         "No prompt is lost: 1 group interrupted as the slowest of an over-sampled step; their prompts are "
         "generated again."
@@ -217,6 +218,29 @@ def test_over_sampling_is_told_by_what_it_aborts_and_by_the_lengths_that_come_la
     row = msgspec.json.decode(msgspec.json.encode(counts.metrics()))
     found = counts_in(row)
     assert found is not None and (found.again, found.cancelled) == (1, {"over-sampling": 1})
+
+
+@pytest.mark.parametrize(
+    ("kept", "again", "bias"),
+    [
+        ([[10, 20], [30]], [], 1.0),
+        ([[10, 30]], [[60, 100]], 0.4),
+        ([[40, 40]], [[40, 40]], 1.0),
+        ([[60]], [[20, 10]], 2.0),
+        ([], [[60, 100]], None),
+        ([], [], None),
+    ],
+    ids=["none aborted", "short ones kept", "alike", "long ones kept", "none kept", "no response yet"],
+)
+def test_the_length_bias_of_over_sampling(
+    kept: list[list[int]], again: list[list[int]], bias: float | None
+) -> None:
+    counts = GroupCounts(open=len(kept) + len(again))
+    for lengths in kept:
+        counts.accept(lengths)
+    for lengths in again:
+        counts.accept(lengths, again=True)
+    assert math.isnan(counts.length_bias) if bias is None else counts.length_bias == bias
 
 
 def test_what_accepted_groups_are_made_of_is_counted() -> None:
