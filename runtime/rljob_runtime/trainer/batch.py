@@ -126,6 +126,7 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
         "failed": sum(sample.failed for sample in samples),
         "response_length_mean": float(lengths.mean()) if len(lengths) else 0.0,
         "response_length_max": int(lengths.max(initial=0)),
+        "cut_off": sum(sample.cut_off for sample in samples) / max(1, len(samples)),
         "staleness_mean": float(ages.mean()) if len(ages) else 0.0,
         "staleness_max": int(ages.max()) if len(ages) else 0,
         "staleness_histogram": {int(age): int(count) for age, count in zip(values, counts, strict=True)},

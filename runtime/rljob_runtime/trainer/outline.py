@@ -30,6 +30,8 @@ class SampleOutline(msgspec.Struct, frozen=True, array_like=True):
     """As in `Sample`, like the two that follow."""
     reward_metrics: dict[str, float | None] = {}
     reward_values_failed: int = 0
+    cut_off: bool = False
+    """It ended at the most tokens that a response may have."""
 
 
 class GroupOutline(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +56,7 @@ def outline_of(group: Group) -> GroupOutline:
             sample.reward_parts,
             sample.reward_metrics,
             sample.reward_values_failed,
+            sample.finish == "length",
         )
         for sample in group.samples
     )

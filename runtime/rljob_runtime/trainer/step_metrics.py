@@ -88,6 +88,8 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     """Responses without a reward; they are not trained."""
     response_length_mean: float
     response_length_max: int
+    cut_off: float
+    """Share of the responses that ended at `rollout.maxResponseTokens`, not by themselves."""
     staleness_mean: float
     """Weight versions between a response's first token and its training."""
     staleness_max: int

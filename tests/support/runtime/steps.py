@@ -35,6 +35,7 @@ def step_metrics(
         reward_parts={"correct": reward}, reward_metrics={"depth": 2.0}, reward_values_failed=0,
         tokens=2 * TOKENS,
         response_tokens=TOKENS, samples=8, failed=0, response_length_mean=125.0, response_length_max=200,
+        cut_off=0.125,
         staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0,
         masked=None if masked is None else masked_tokens(masked), parity_max=parity,
         parity_mean=parity, seconds={"forward": 0.1},

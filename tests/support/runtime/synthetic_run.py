@@ -243,6 +243,7 @@ def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds
         "clip_fraction": 0.05 * rng.random(), "parity_max": 1e-5 * rng.random(), "parity_mean": 1e-6,
         "tokens": sum(lengths), "response_tokens": sum(lengths), "samples": len(lengths), "failed": 0,
         "response_length_mean": sum(lengths) / len(lengths), "response_length_max": max(lengths),
+        "cut_off": 0.0,
         "staleness_mean": sum(int(age) * count for age, count in ages.items()) / len(lengths),
         "staleness_max": max(map(int, ages)), "staleness_histogram": dict(ages),
         "mixed_share": 0.1 * rng.random(),

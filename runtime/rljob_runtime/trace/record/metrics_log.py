@@ -68,6 +68,7 @@ _TAGS = {
     "mixed_share": "staleness/mixed_share",
     "response_length_mean": "response_length/mean",
     "response_length_max": "response_length/max",
+    "cut_off": "response_length/cut_off",
     "samples": "data/samples",
     "failed": "data/failed",
     "tokens": "data/tokens",

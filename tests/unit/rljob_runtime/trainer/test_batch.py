@@ -111,6 +111,14 @@ def test_parts_are_means_over_the_responses_that_have_them() -> None:
     assert describe(arrived, 3) == told
 
 
+def test_what_was_cut_off_is_told() -> None:
+    cut_off = SampleOutline(4, (Span(3, 0, 4),), 1.0, failed=True, cut_off=True)
+    groups = [GroupOutline(0, 0, 5, (cut_off, response((3, 2)), response((3, 4)), response((3, 1))))]
+    assert describe(groups, 3)["cut_off"] == 0.25
+    assert describe(decode_outlines(encode_outlines(groups)), 3)["cut_off"] == 0.25
+    assert describe([], 3)["cut_off"] == 0.0
+
+
 def group(uid: int, *lengths: int, failed: bool = False) -> GroupOutline:
     """With a prompt of 5 tokens and fresh responses."""
     return GroupOutline(uid, 0, 5, tuple(response((3, length), failed=failed) for length in lengths))
