@@ -84,7 +84,7 @@ class Analysis:
     lengths: LengthDuration
     """How long responses took, by how long they became."""
     rewards: RewardByLength
-    """What they were worth, by how long they became."""
+    """What they were worth, by how long they became, and where they were cut off."""
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float

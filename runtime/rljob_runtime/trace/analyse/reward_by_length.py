@@ -1,4 +1,4 @@
-"""What responses were worth, by how long they became.
+"""What responses were worth, by how long they became, and beside those that the limit cut off.
 
 Pure. Guarantees: memory is bounded by the groups whose rewards have not come yet (`PENDING` at most) and by
 the number of limits.
@@ -7,6 +7,7 @@ the number of limits.
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from rljob_runtime.trace.analyse.cut_off import CutOff
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.analyse.what_if import LIMITS
 from rljob_runtime.trace.record.event_log import Event
@@ -19,8 +20,9 @@ class RewardByLength:
     """Takes the responses that ended, and the `reward` events, in order of steps."""
 
     def __init__(self) -> None:
-        self._pending: dict[int, list[tuple[int, int]]] = {}
-        """By uid: (number of the response in its group, its length)."""
+        self.cut_off = CutOff()
+        self._pending: dict[int, list[tuple[int, int, bool]]] = {}
+        """By uid: (number of the response in its group, its length, whether the limit cut it off)."""
         self._sums = [0.0] * (len(LIMITS) + 1)
         self._counts = [0] * (len(LIMITS) + 1)
         """By the first of `LIMITS` that a length does not exceed."""
@@ -30,7 +32,9 @@ class RewardByLength:
         for request in ended:
             _, _, index = request.name.partition(".")
             if index.isdigit():
-                self._pending.setdefault(request.uid, []).append((int(index), request.length))
+                self._pending.setdefault(request.uid, []).append(
+                    (int(index), request.length, request.finish == "length")
+                )
         for event in events:
             if event.event == "reward":
                 rewards = event.extra.get("rewards")
@@ -41,13 +45,16 @@ class RewardByLength:
             # The oldest.
             del self._pending[next(iter(self._pending))]
 
-    def _count(self, responses: Sequence[tuple[int, int]], rewards: Sequence[object]) -> None:
-        for index, length in responses:
+    def _count(self, responses: Sequence[tuple[int, int, bool]], rewards: Sequence[object]) -> None:
+        group: list[tuple[bool, float]] = []
+        for index, length, cut_off in responses:
             reward = rewards[index] if index < len(rewards) else None
             if isinstance(reward, int | float):
                 place = bisect_left(LIMITS, length)
                 self._sums[place] += reward
                 self._counts[place] += 1
+                group.append((cut_off, reward))
+        self.cut_off.add_group(group)
 
     def means(self, limit: int) -> tuple[float | None, float | None]:
         """Mean reward of the responses of at most `limit` tokens, one of `LIMITS`, and of those that are

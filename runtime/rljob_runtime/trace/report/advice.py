@@ -20,6 +20,13 @@ ALIKE = 0.5
 ALL_ALIKE = 0.98
 """Share of them from which on the reward itself is to be looked at."""
 
+MOST = 0.5
+"""Share of responses that the limit cuts off from which on it is no matter of a few long ones."""
+_MIXED_GROUPS = 20
+"""Groups that have responses of both kinds, with different rewards, from which on these are compared."""
+_CLEARLY = 0.8
+"""Share of them in which the responses that end by themselves have to earn more."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -41,6 +48,12 @@ class Evidence:
     """Share of responses that ended at the length limit."""
     limited_seconds: float = 0.0
     """Share of all engines' seconds that such responses took."""
+    limited_lately: float = 0.0
+    """Share of responses that ended at the limit in the newest tenth of the steps."""
+    mixed_groups: int = 0
+    """Groups in which responses at the limit and others earned differently."""
+    ended_better: float = 0.0
+    """Share of these groups in which the others earned more."""
     median_seconds: float = 0.0
     """Duration that half of the requests do not exceed."""
     p99_seconds: float = 0.0
@@ -207,6 +220,8 @@ def rarer_evaluations(evidence: Evidence) -> Advice | None:
 
 def shorter_limit(evidence: Evidence) -> Advice | None:
     """A few responses that run into the limit take much of the engines' time."""
+    if longer_limit(evidence) is not None:
+        return None
     tail = evidence.p99_seconds / evidence.median_seconds if evidence.median_seconds else 0.0
     # Some responses, which take at least twice their share of the time, in a distribution with a long tail.
     if evidence.limited_share < 0.005 or evidence.limited_seconds < 2 * evidence.limited_share or tail < 3:
@@ -219,6 +234,25 @@ def shorter_limit(evidence: Evidence) -> Advice | None:
         f"{_percent(evidence.limited_share)} of the responses end at the limit and take "
         f"{_percent(evidence.limited_seconds)} of the engines' time; the slowest 1 % of requests take "
         f"{tail:.1f} x the median",
+    )
+
+
+def longer_limit(evidence: Evidence) -> Advice | None:
+    """Most responses are cut off at the limit, and earn less for it. Where responses are meant to have that
+    length they are not told apart, or are worth no less, and nothing is advised."""
+    if evidence.limited_lately < MOST:
+        return None
+    if evidence.mixed_groups < _MIXED_GROUPS or evidence.ended_better < _CLEARLY:
+        return None
+    limit = evidence.job.spec.training.rollout.max_response_tokens if evidence.job else None
+    return Advice(
+        "training.rollout.maxResponseTokens",
+        f"raise it{'' if limit is None else f' from {limit}'} where responses break off in the middle (rljob "
+        "samples DIR, or below); where the model goes on behind its answer, give less for that: a reward "
+        "sees in sample.finished whether a response ended by itself",
+        f"{_percent(evidence.limited_lately)} of the newest responses are cut off at the limit; those that "
+        f"end by themselves earn more in {_percent(evidence.ended_better)} of the {evidence.mixed_groups:,} "
+        "groups that tell them apart",
     )
 
 
@@ -283,6 +317,7 @@ RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
     rarer_updates,
     rarer_evaluations,
     shorter_limit,
+    longer_limit,
     more_reward_workers,
     rarer_checkpoints,
     failing_rewards,

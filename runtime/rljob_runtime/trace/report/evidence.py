@@ -20,6 +20,7 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
     """What the rules of `advice` need."""
     trainers, engines = analysis.with_role("trainer"), analysis.with_role("engine")
     requests = analysis.requests
+    cut_off = analysis.rewards.cut_off
     count = max(requests.seconds.count, 1)
     engine_seconds = sum(requests.seconds_by_finish.values())
     engine_time = sum(pool.seconds for pool in engines)
@@ -41,6 +42,9 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         evaluation_share=analysis.event_share("evaluation_wait"),
         limited_share=requests.finishes["length"] / count,
         limited_seconds=requests.seconds_by_finish["length"] / max(engine_seconds, 1e-9),
+        limited_lately=lately[1] if (lately := _ends(analysis, "cut_off")) is not None else 0.0,
+        mixed_groups=cut_off.groups,
+        ended_better=cut_off.better / max(1, cut_off.groups),
         median_seconds=requests.seconds.quantile(0.5),
         p99_seconds=requests.seconds.quantile(0.99),
         reward_share=_reward_share(analysis),

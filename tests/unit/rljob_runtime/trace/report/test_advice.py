@@ -30,6 +30,8 @@ def settings(evidence: Evidence) -> list[str]:
 
 
 BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=0.05)
+CUT_OFF = replace(BALANCED, limited_share=0.8, limited_lately=0.8, mixed_groups=200, ended_better=0.95)
+"""Most responses are cut off, and earn less than the others."""
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,13 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
          ["training.rollout.maxResponseTokens"]),
         (replace(BALANCED, limited_share=0.9, limited_seconds=0.95, median_seconds=1, p99_seconds=1.1),
          []),
+        (CUT_OFF, ["training.rollout.maxResponseTokens"]),
+        (replace(CUT_OFF, limited_lately=0.4), []),
+        (replace(CUT_OFF, mixed_groups=0, ended_better=0.0), []),
+        (replace(CUT_OFF, mixed_groups=19, ended_better=1.0), []),
+        (replace(CUT_OFF, ended_better=0.6), []),
+        (replace(CUT_OFF, limited_share=0.2, limited_seconds=0.5, median_seconds=1, p99_seconds=8),
+         ["training.rollout.maxResponseTokens"]),
         (replace(BALANCED, reward_share=0.4), ["training.reward.workers"]),
         (replace(BALANCED, trainer_save=0.2), ["training.checkpoint.everySteps"]),
         (replace(BALANCED, failed_share=0.05), ["training.reward.function"]),
@@ -66,7 +75,9 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
     ids=[
         "no data", "balanced", "generation-bound", "the busiest pool", "bound", "both idle otherwise",
         "training-bound", "weight updates", "evaluations", "short evaluations",
-        "long tail", "all at the limit", "reward", "checkpoints",
+        "long tail", "all at the limit",
+        "most cut off", "cut off no longer", "of that length by design", "few to compare with",
+        "worth as much at the limit", "both a tail and most cut off", "reward", "checkpoints",
         "failing rewards", "slow engine", "every reward alike", "most rewards alike", "some rewards alike",
         "collapsed", "sure of answers that differ",
     ],
@@ -133,6 +144,29 @@ def test_a_collapsed_policy(
 def test_equal_rewards_are_told_where_they_teach_nothing(algorithm: dict[str, Any], told: bool) -> None:
     spec = RLJob.model_validate(job({"training.algorithm": algorithm}))
     assert bool(advise(Evidence(equal_share=1.0, job=spec))) == told
+
+
+def test_a_limit_that_cuts_off_most_is_to_be_raised_and_not_lowered() -> None:
+    spec = RLJob.model_validate(job({"training.rollout.maxResponseTokens": 12}))
+    tail = {"limited_share": 0.2, "limited_seconds": 0.5, "median_seconds": 1.0, "p99_seconds": 8.0}
+    (advice,) = advise(replace(CUT_OFF, job=spec, **tail))
+    assert advice.change.startswith("raise it from 12 where responses break off")
+    assert advice.reason.startswith(
+        "80 % of the newest responses are cut off at the limit; those that end by"
+    )
+    assert "earn more in 95 % of the 200 groups" in advice.reason
+
+
+@pytest.mark.parametrize(
+    ("shares", "lately"),
+    [([0.0] * 18 + [0.5, 0.7], 0.6), ([0.9, None, 0.1], 0.1), ([], 0.0)],
+    ids=["the newest tenth", "steps without the share", "none recorded"],
+)
+def test_how_many_were_cut_off_lately(tmp_path: Path, shares: list[float | None], lately: float) -> None:
+    run = write_run(tmp_path / "run", Job(steps=2, groups=1, samples=2, fast=1, trainers=1, limit=60))
+    analysis = analyse_run(run)
+    analysis.metrics.rows[:] = [{"step": step, "cut_off": share} for step, share in enumerate(shares)]
+    assert evidence_of(analysis, None).limited_lately == pytest.approx(lately)
 
 
 def test_a_slow_engine_is_named_with_its_host() -> None:
