@@ -21,9 +21,10 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
-from tests.bench.figures import Figure, record
+from tests.bench.figures import RESULTS, Figure, record
 from tests.bench.peers.work import LARGE, SMALL, Work
 from tests.bench.raw_broadcast import milliseconds
 from tests.bench.weight_sender import Sender
@@ -133,7 +134,7 @@ class Bench:
         await streams.more(in_flight)
         gap = 1e3 * (time.perf_counter() - began)
         assert self.engine.version == self.version
-        return Update(prepare, pause, loaded, resume, gap, pace, usual, made)
+        return Update(prepare, pause, loaded, resume, gap, pace, made)
 
     async def transfer(self, updates: int) -> list[Update]:
         """Versions that arrive in an engine that has nothing to do."""
@@ -145,7 +146,7 @@ class Bench:
             prepare = await timed(self._while_sent(self.engine.prepare(ref), sending))
             pause = await timed(self.engine.pause("keep"))
             load = await timed(self.engine.load(ref))
-            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), *[np.nan] * 4))
+            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), *[np.nan] * 3))
         return found
 
     def _ref(self, folder: Path, staged: bool) -> tuple[WeightRef, bool]:
@@ -207,13 +208,17 @@ def apart(bench: Bench, ended: Sequence[tuple[Request, Generation]], versions: s
     return float(np.concatenate(found).mean()) if found else float("nan")
 
 
-async def measure(scale: Scale, folder: Path, transports: Sequence[str]) -> list[Figure]:
+Save = Callable[[Sequence[Figure]], None]
+"""Keeps figures that there are before the end."""
+
+
+async def measure(scale: Scale, folder: Path, transports: Sequence[str], save: Save) -> list[Figure]:
     folders = make_model(scale, folder)
     size = (folders[0] / "model.safetensors").stat().st_size
     figures = [Figure("weights", round(size / 1e9, 3), "GB")]
     senders = {name: None if name == "shm" else Sender(name, folders) for name in transports}
     try:
-        arrived, rest = await with_engine(scale, folders, senders)
+        arrived, rest = await with_engine(scale, folders, senders, save)
         figures += rest
         for transport, seconds in arrived.items():
             sender, raw = senders[transport], None
@@ -249,7 +254,7 @@ async def read(folder: Path) -> None:
 
 
 async def with_engine(
-    scale: Scale, folders: Sequence[Path], senders: Mapping[str, Sender | None]
+    scale: Scale, folders: Sequence[Path], senders: Mapping[str, Sender | None], save: Save
 ) -> tuple[dict[str, float], list[Figure]]:
     """Milliseconds of a version for an idle engine, by transport; what else there is to tell."""
     cuda, most = torch.cuda.is_available(), max(scale.in_flight)
@@ -269,6 +274,7 @@ async def with_engine(
         for in_flight in scale.in_flight:
             for transport, bench.sender in senders.items():
                 figures += await with_requests(scale, bench, in_flight, transport)
+                save(figures)
         for transport, bench.sender in senders.items():
             idle = await bench.transfer(scale.updates)
             arrived[transport] = statistics.median(one.prepare for one in idle)
@@ -347,10 +353,15 @@ def main() -> None:
             stack.enter_context(one_step_at_a_time())
         scale = TINY if options.tiny else FULL
         scale = replace(scale, in_flight=options.in_flight or scale.in_flight)
-        figures = asyncio.run(measure(scale, root, options.transports))
-    if options.one_step:
-        figures = [replace(each, name=f"one step at a time, {each.name}") for each in figures]
-    record("weight_staging", figures, **({"folder": options.out} if options.out else {}))
+        figures = asyncio.run(measure(scale, root, options.transports, partial(kept, options)))
+    kept(options, figures, show=True)
+
+
+def kept(options: argparse.Namespace, figures: Sequence[Figure], show: bool = False) -> None:
+    """Write figures to the results."""
+    said = "one step at a time, " if options.one_step else ""
+    named = [replace(each, name=f"{said}{each.name}") for each in figures]
+    record("weight_staging", named, options.out or RESULTS, show=show)
 
 
 if __name__ == "__main__":

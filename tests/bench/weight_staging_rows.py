@@ -22,8 +22,6 @@ class Update:
     """From the pause until every request in flight has on average one more token."""
     pace: float
     """Tokens a second in `prepare`, over those before it; not a number where nothing is prepared."""
-    usual: float
-    """Tokens a second before it."""
 
     made: float
     """Tokens in the pause, by the steps that were under way."""
@@ -36,11 +34,6 @@ class Update:
     def still(self) -> float:
         """From when nothing runs any more."""
         return self.load + self.resume
-
-    @property
-    def lost(self) -> float:
-        """The stall without what the tokens made in it take at the usual pace."""
-        return self.stall - 1e3 * self.made / self.usual
 
 
 def report(
@@ -55,10 +48,9 @@ def report(
 
     longest = max(one.stall for one in found[True])
     return [
-        row("generated between updates", "usual", "tokens/s"),
         row("stall", "stall", goal="at most 30 ms"),
         Figure(f"{where}: stall: longest", longest, "ms"),
-        row("of it not taken by tokens of the steps under way", "lost"),
+        row("given meanwhile by the steps under way", "made", "tokens"),
         row("of it after the step under way has ended (load and resume)", "still"),
         row("pause", "pause"),
         row("load", "load"),
