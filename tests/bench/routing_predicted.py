@@ -79,13 +79,15 @@ def fitted(run: Path) -> Assumptions:
     return Assumptions.model_validate(yaml.safe_load(said))
 
 
-def predicted(job: Mapping[str, Any], assumptions: Assumptions, lengths: Path) -> Generation:
-    """Of a job under these assumptions, with the lengths of a trace."""
+def predicted(
+    job: Mapping[str, Any], assumptions: Assumptions, lengths: Path, policy: Policy | None = None
+) -> Generation:
+    """Of a job under these assumptions, with the lengths of a trace and its own policy, or the one given."""
     spec = RLJob.model_validate(dict(job)).spec
     steps = spec.training.schedule.total_steps
     assert steps is not None
     site = Site(spec, assumptions, steps)
-    router = _Recording(policy_of(spec))
+    router = _Recording(policy or policy_of(spec))
     work = recorded(read_length_trace(lengths))(site, 0)
     simulate_job(work, site.shapes(), site.physics(), router, site.job())
     shape = (steps, spec.training.groups_per_step)
