@@ -3,6 +3,9 @@
 The formula is linear in its constants, so they are found by least squares with none of them negative. Beside
 the measured passes stand a few of the prior's, scaled to the speed that was measured: they decide where
 nothing was measured (a degree that was not yet used, lengths that did not come), and weigh little elsewhere.
+Each degree is scaled by its own passes: a device that computes a thousand times slower than the prior's need
+not be as much slower in what sharing costs. Scaled by the others', guesses could be so far below what was
+measured that a few of them, whose errors have no bound, decide against all passes of their degree.
 Errors count relative to a pass's seconds, so that long passes do not drown short ones, and a pass that was
 held up by something else does not decide.
 
@@ -31,7 +34,8 @@ that fit the same passes must come to the same constants."""
 _ALIKE = 0.8
 """Shortest by longest sample from which the samples of a pass count as of one length."""
 _ENOUGH = 8
-"""Passes of about one length before the table has an entry for it."""
+"""Passes of about one length before the table has an entry for it, and of one degree before it has a scale of
+its own."""
 _OCTAVE = 2
 """Entries of the table within a doubling of the length."""
 _BOUNDS = (0.25, 4.0)
@@ -63,11 +67,11 @@ def fit_passes(measured: Sequence[MeasuredPass], prior: CostModel, largest_degre
         raise ValueError("there is no measured pass to fit a cost model to")
     levels = max(1, largest_degree).bit_length()
     passes = _Passes(measured)
-    scale = float(np.median(passes.seconds / passes.predicted(prior)))
+    scales = scales_of(measured, passes.seconds / passes.predicted(prior), levels)
     guessed = _Passes(
         [
             MeasuredPass(1 << level, (length,), scale * prior.seconds([length], 1 << level))
-            for level in range(levels)
+            for level, scale in enumerate(scales)
             for length in _PRIOR_LENGTHS
         ]
     )
@@ -122,6 +126,20 @@ class _Passes:
                 rows[places, 2 + level] = 1.0
                 rows[places, 1 + levels + level] = sums
         return rows
+
+
+def scales_of(measured: Sequence[MeasuredPass], ratios: Floats, levels: int) -> list[float]:
+    """By what the prior is multiplied for the degrees 1, 2, 4, and so on: the median of its passes' `ratios`,
+    of the nearest degree of which there are enough passes, or of all passes where there is none."""
+    found: dict[int, list[float]] = {}
+    for each, ratio in zip(measured, ratios.tolist(), strict=True):
+        found.setdefault(min(each.degree.bit_length(), levels) - 1, []).append(ratio)
+    known = {level: float(np.median(row)) for level, row in sorted(found.items()) if len(row) >= _ENOUGH}
+    if not known:
+        return [float(np.median(ratios))] * levels
+    # Of two that are as near the lower one.
+    nearest = (min((abs(other - level), other) for other in known)[1] for level in range(levels))
+    return [known[level] for level in nearest]
 
 
 def _constants(parts: Sequence[tuple[_Passes, float]], levels: int) -> list[float]:

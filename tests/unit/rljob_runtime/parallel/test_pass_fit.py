@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.parallel.cost_model import CostModel, CostTable, ModelShape
-from rljob_runtime.parallel.pass_fit import MeasuredPass, OnlineFit, fit_passes
+from rljob_runtime.parallel.pass_fit import MeasuredPass, OnlineFit, fit_passes, scales_of
 
 PRIOR = CostModel.prior(ModelShape(36, 7_570_000_000, 4096, 1024), 8)
 TRUTH = CostModel(
@@ -66,6 +66,52 @@ def test_the_prior_decides_where_nothing_was_measured() -> None:
     for degree in (2, 8):
         expected = 1000 * PRIOR.seconds([65536], degree)
         assert fit.model.seconds([65536], degree) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("shared", [150, 250], ids=["fewer shared", "more shared"])
+def test_a_device_that_is_slower_in_one_degree_than_in_another(shared: int) -> None:
+    """A tiny model on CPUs: by the prior, sharing costs a thousand times what the samples do, and in truth as
+    much as they do. Whichever passes are more, what is guessed of the others does not decide."""
+    prior = CostModel.prior(ModelShape(2, 40_000, 64, 32), 2)
+    truth = CostModel(per_pass=0.005, per_token=4e-5, per_square=0.0, shared_pass=(0.0, 0.01))
+    passes = [
+        *measured(truth, 400 - shared, degrees=(1,), noise=0.2, longest=128),
+        *measured(truth, shared, degrees=(2,), noise=0.2, longest=256),
+    ]
+    fit = fit_passes(passes, prior, 2)
+    assert fit.r_squared > 0.5
+    for degree in (1, 2):
+        assert fit.model.seconds([100], degree) == pytest.approx(truth.seconds([100], degree), rel=0.25)
+    # By what is minimised, a plan without any model would be worse off: one number for all passes.
+    seconds = np.array([each.seconds for each in passes])
+    predicted = np.array([fit.model.seconds(each.lengths, each.degree) for each in passes])
+    one = (1 / seconds).sum() / (1 / seconds**2).sum()
+    assert ((predicted / seconds - 1) ** 2).sum() < ((one / seconds - 1) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("counts", "scales"),
+    [
+        # As slow as the samples' passes show, where too few were shared.
+        ({1: 50, 2: 7}, [1000.0, 1000.0, 1000.0]),
+        ({1: 50, 2: 8}, [1000.0, 10.0, 10.0]),
+        ({4: 8}, [100.0, 100.0, 100.0]),
+        # The nearest: of two that are as near the lower degree.
+        ({1: 8, 4: 8}, [1000.0, 1000.0, 100.0]),
+        # All passes' median where no degree has enough.
+        ({1: 3, 2: 5, 4: 3}, [100.0, 100.0, 100.0]),
+    ],
+)
+def test_each_degree_has_the_scale_of_its_own_passes(counts: dict[int, int], scales: list[float]) -> None:
+    """Degree 1 is 1000 times slower than the prior, degree 2 ten times, degree 4 a hundred times."""
+    slower = {1: 1000.0, 2: 10.0, 4: 100.0}
+    passes = [
+        MeasuredPass(degree, (4096,), slower[degree] * PRIOR.seconds([4096], degree))
+        for degree, count in counts.items()
+        for _ in range(count)
+    ]
+    ratios = np.array([slower[each.degree] for each in passes])
+    assert scales_of(passes, ratios, 3) == scales
 
 
 def test_one_pass_is_enough_to_set_the_scale() -> None:
