@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.families import family_model
@@ -250,6 +251,28 @@ def _two_steps(
             for step in range(2)
         ]
         return metrics, {name: tensor.float().numpy() for name, tensor in trainer.weights()}
+
+
+def test_fewer_samples_than_ranks_and_none(ranks: RankProcesses, tmp_path: Path) -> None:
+    """Of three ranks that share what is too long for one: two samples, then none, then many."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    expected = ranks.run(1, _uneven_steps, folder, trainer_job())[0]
+    found = ranks.run(3, _uneven_steps, folder, shared_job(3, hybrid={}))[0]
+    assert [metrics.samples - metrics.failed for metrics in found] == [2, 0, 14]
+    for one, other in zip(found, expected, strict=True):
+        assert_same_metrics(one, other, rel=2e-4)
+
+
+def _uneven_steps(rank: int, world_size: int, store: Path, folder: Path, job: Any) -> list[StepMetrics]:
+    failed = [
+        replace_fields(each, samples=tuple(replace_fields(one, failure="error") for one in each.samples))
+        for each in groups(2)
+    ]
+    steps = [groups(1, samples=2, longest=48), failed, groups(4, longest=48)]
+    with worker(job, folder, rank, world_size, store) as trainer:
+        return [
+            trainer.train_step(step, step, given if rank == 0 else None) for step, given in enumerate(steps)
+        ]
 
 
 def test_a_sample_above_what_all_ranks_hold_is_an_error(ranks: RankProcesses, tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ def test_a_sample_that_no_group_holds_is_named() -> None:
         plan_hybrid([4, 17], 3, 8, TOKENS)
     with pytest.raises(SampleTooLong, match=r"sample 0 has 9 tokens.*1 of 2 ranks"):
         plan_static([9], 2, 8, TOKENS, 1)
+    with pytest.raises(SampleTooLong, match=r"sample 0 has 9 tokens.*1 of 1 ranks.*\(1 x 8\)"):
+        plan_hybrid([9, 2], 1, 8, TOKENS)
 
 
 @pytest.mark.parametrize("lengths", [[4, 0], [4, -1]])

@@ -35,9 +35,10 @@ def test_plan(lengths: list[int], cap: int, ranks: int, expected: list[list[int]
     assert [[sum(lengths[i] for i in batch) for batch in rank] for rank in plan] == expected
 
 
-def test_a_sample_above_the_cap_is_named() -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_sample_above_the_cap_is_named(ranks: int) -> None:
     with pytest.raises(SampleTooLong) as caught:
-        plan_micro_batches([Item(7, 0, 20), Item(8, 3, 65)], 64, 2)
+        plan_micro_batches([Item(7, 0, 20), Item(8, 3, 65)], 64, ranks)
     assert str(caught.value) == (
         "sample 3 of prompt 8 has 65 tokens, above parallel.maxTokensPerMicroBatch (64): raise it, or lower "
         "rollout.maxResponseTokens"
