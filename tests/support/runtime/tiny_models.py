@@ -177,17 +177,27 @@ class Reference:
             done = end
         return _scored(torch.cat(logits), tokens[prompt:], sampling)
 
-    @torch.inference_mode()
     def surely_routed(self, asked: Request, got: Generation) -> bool:
         """Whether rounding decides nowhere which experts a token has. Where it does, engine and trainer may
-        choose others, and every later token sees what came of it. For a model with experts alone."""
-        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
-        chosen = self._model.config.num_experts_per_tok
+        choose others, and every later token sees what came of it."""
+        return self.surely_routed_tokens(asked, got) == len(got.tokens)
+
+    @torch.inference_mode()
+    def surely_routed_tokens(self, asked: Request, got: Generation) -> int:
+        """The first tokens of a response before which rounding decides nowhere between experts; all of them
+        for a model without experts."""
+        chosen = getattr(self._model.config, "num_experts_per_tok", None)
+        if chosen is None:
+            return len(got.tokens)
+        # The last token is drawn before it goes through the model.
+        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))[:-1]
+        undecided = torch.zeros(len(tokens), dtype=torch.bool)
         for logits in self._model(tokens[None], output_router_logits=True).router_logits:
             ordered = logits.sort(dim=-1, descending=True).values
-            if bool((ordered[:, chosen - 1] - ordered[:, chosen] <= _ROUTER_ROUNDING).any()):
-                return False
-        return True
+            undecided |= ordered[:, chosen - 1] - ordered[:, chosen] <= _ROUTER_ROUNDING
+        first = int(undecided.int().argmax()) if undecided.any() else len(tokens)
+        # The logits at a position are of the token after it.
+        return max(0, first + 1 - len(asked.tokens)) if first < len(tokens) else len(got.tokens)
 
 
 def _scored(
