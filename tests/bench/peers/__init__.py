@@ -2,7 +2,7 @@
 trained in a second, `python -m tests.bench.peers.learning` for what is learned from it.
 
 `work` makes the model, the prompts and the length of each response, `copy_task` those of a task that is
-learned; `ours` and `verl` run a contender and say when each of its steps ended; `rates`, and `curves` and
-`learning_figures` (all pure), make figures of that. verl's settings are `verl_*.yaml`, each with the reason
-for what is not its default.
+learned; `ours` and `verl` run a contender and say when each of its steps ended, others' by the output that
+`peer` reads; `rates`, and `curves` and `learning_figures` (all pure), make figures of that. verl's settings
+are `verl_*.yaml`, each with the reason for what is not its default.
 """

@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 
 from tests.bench.figures import Figure, record
-from tests.bench.peers import ours, verl
+from tests.bench.peers import ours, peer, verl
 from tests.bench.peers.rates import Ended, steady_rate
 from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 
@@ -78,7 +78,7 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     place.mkdir()
     if (mine := ours.named(once(name))) is None:
         mode, threshold = theirs(name)
-        settings = verl.Settings(mode, options.gpus, options.micro_batch, options.attention, threshold)
+        settings = peer.Settings(mode, options.gpus, options.micro_batch, options.attention, threshold)
         return verl.run(settings, work, folder, options.out / f"{name}.log", seconds)
     job = ours.manifest(mine, work, folder, options.gpus, options.micro_batch)
     try:
@@ -111,9 +111,9 @@ def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
     ]
     goals = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
     beside = [
-        trained(name=f"{name} beside {peer}, {on}", value=rate, baseline=other, goal=goals[theirs(peer)[0]])
+        trained(name=f"{name} beside {their}, {on}", value=rate, baseline=other, goal=goals[theirs(their)[0]])
         for name, rate in mine.items()
-        for peer, other in peers.items()
+        for their, other in peers.items()
     ]
     return [*alone, *beside]
 
@@ -142,7 +142,7 @@ def parse() -> argparse.Namespace:
     except ValueError as error:
         parser.error(f"--contenders: {error}")
     if options.gpus and modes:
-        verl.check_attention(parser, options.attention)
+        peer.check_attention(parser, options.attention)
     if "verl_async" in modes and options.gpus < 2:
         parser.error("--contenders: verl_async needs two GPUs")
     return options

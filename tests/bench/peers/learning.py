@@ -39,7 +39,7 @@ from typing import Any
 import torch
 
 from tests.bench.figures import record
-from tests.bench.peers import ours, verl
+from tests.bench.peers import ours, peer, verl
 from tests.bench.peers.copy_task import COPY, Task, prepare
 from tests.bench.peers.curves import Point, verl_point
 from tests.bench.peers.learning_figures import Run, figures, table
@@ -107,7 +107,7 @@ def contend(
     """The steps of one run; none where it fails. `told`: of those that there are so far."""
     name = str(run).replace(" ", "-")
     if (mine := ours.named(run.name)) is None:
-        settings = verl.Settings(VERL, options.gpus, _MICRO_BATCH, options.attention)
+        settings = peer.Settings(VERL, options.gpus, _MICRO_BATCH, options.attention)
         given = {**verl.environment(settings, task, folder), **variables(task)}
         return run_verl(given, task, options.out / f"{name}.log", seconds, told)
     place = options.out / name
@@ -128,7 +128,7 @@ def run_verl(given: Mapping[str, str], task: Task, log: Path, seconds: float, to
     """The steps of verl that ended within `seconds`; `given`: what its settings refer to. Each is told at
     once: its steps take long, and who lends the GPU may not wait for the last one."""
     points: list[Point] = []
-    with closing(verl.said(verl.command(VERL, _SETTINGS), given, log, seconds)) as lines:
+    with closing(peer.said(verl.command(VERL, _SETTINGS), given, log, seconds)) as lines:
         for now, line in lines:
             point = verl_point(line, now)
             if point is None:
@@ -143,7 +143,7 @@ def run_verl(given: Mapping[str, str], task: Task, log: Path, seconds: float, to
 def variables(task: Task) -> dict[str, str]:
     """What `verl_learning.yaml` refers to, beside what all settings do."""
     low, high = task.clip
-    return verl.variables(
+    return peer.variables(
         {
             "LEARNING_RATE": task.learning_rate, "BETA2": task.beta2, "CLIP_LOW": low, "CLIP_HIGH": high,
             "SAMPLES": task.samples,
@@ -221,7 +221,7 @@ def parse() -> argparse.Namespace:
     if VERL in options.contenders and not options.kept:
         if not options.gpus:
             parser.error(f"--contenders: {VERL} needs a GPU")
-        verl.check_attention(parser, options.attention)
+        peer.check_attention(parser, options.attention)
     return options
 
 

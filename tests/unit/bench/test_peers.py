@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rljob_api import RLJob
-from tests.bench.peers import ours, verl
+from tests.bench.peers import ours, peer, verl
 from tests.bench.peers.__main__ import figures
 from tests.bench.peers.rates import Ended, steady_rate, verl_step
 from tests.bench.peers.work import LARGE, SAMPLES, SMALL
@@ -87,9 +87,9 @@ def test_all_gpus_generate_where_the_trainer_shares_its_own():
 
 @pytest.mark.parametrize("mode", verl.MODULES)
 def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
-    settings = verl.Settings(mode, 4, 32768, "sdpa")
+    settings = peer.Settings(mode, 4, 32768, "sdpa")
     given = verl.environment(settings, LARGE, Path("/work"))
-    files = [verl.HERE / f"{name}.yaml" for name in (mode, "verl_common")]
+    files = [peer.HERE / f"{name}.yaml" for name in (mode, "verl_common")]
     read = {name for file in files for name in re.findall(r"oc\.env:(\w+)", file.read_text())}
     assert read <= given.keys()
     assert given["PEERS_TRAINERS"] == given["PEERS_ENGINES"] == "2"

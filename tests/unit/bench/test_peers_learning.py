@@ -14,7 +14,7 @@ import yaml
 
 from rljob_api import RLJob
 from rljob_runtime.rewards import RewardInput
-from tests.bench.peers import copy_reward, learning, ours, verl
+from tests.bench.peers import copy_reward, learning, ours, peer, verl
 from tests.bench.peers.copy_task import COPY, LENGTH, tokenizer
 from tests.bench.peers.curves import Point, Reached, distance, reached, smoothed, verl_point
 from tests.bench.peers.learning_figures import Run, figures, noise, table
@@ -47,7 +47,7 @@ def test_rewards_are_read_from_the_console_of_verl(line: str, point: Point | Non
 def test_what_verl_says_is_read_as_it_comes_and_kept_until_no_more_is_wanted(tmp_path: Path):
     program = f"import time; print({LINE!r}, flush=True); time.sleep(600)"
     log, began = tmp_path / "log", time.monotonic()
-    with closing(verl.said([sys.executable, "-c", program], {}, log, 60)) as lines:
+    with closing(peer.said([sys.executable, "-c", program], {}, log, 60)) as lines:
         now, line = next(lines)
         found = verl_point(line, now)
     assert found == Point(now, 0.4140625) and 0 < now <= time.monotonic() - began < 30
@@ -132,8 +132,8 @@ def test_ours_and_verl_are_given_the_same(gpus: int):
     job = RLJob.model_validate(learning.manifest(ours.Ours(1), COPY, Path("/work"), gpus, 3)).spec.training
     assert job.seed == 3
     given = {**verl.environment(_settings(), COPY, Path("/work")), **learning.variables(COPY)}
-    file = verl.HERE / "verl_learning.yaml"
-    common = (verl.HERE / "verl_common.yaml").read_text()
+    file = peer.HERE / "verl_learning.yaml"
+    common = (peer.HERE / "verl_common.yaml").read_text()
     assert set(re.findall(r"oc\.env:(\w+)", file.read_text() + common)) <= given.keys()
     read = yaml.safe_load(file.read_text())
     actor, clip = read["actor_rollout_ref"]["actor"], job.algorithm.policy_loss.clip
@@ -158,8 +158,8 @@ def test_ours_and_verl_are_given_the_same(gpus: int):
         assert float(given[f"PEERS_{name}"]) == value
 
 
-def _settings() -> verl.Settings:
-    return verl.Settings(learning.VERL, 1, 32768, "sdpa")
+def _settings() -> peer.Settings:
+    return peer.Settings(learning.VERL, 1, 32768, "sdpa")
 
 
 def test_ours_is_run_with_each_seed_and_verl_once():
