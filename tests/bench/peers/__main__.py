@@ -1,19 +1,20 @@
-"""Ours and verl on the same GPUs, with the same work, one after the other in one run of this command.
+"""Ours, verl and TRL on the same GPUs, with the same work, one after the other in one run of this command.
 
     python -m tests.bench.peers --gpus 1 --out OUT
     python -m tests.bench.peers --gpus 2 --contenders ours-1 verl_async ours-2 --out OUT
     python -m tests.bench.peers --gpus 0 --contenders ours-1 --out OUT      on a CPU, to see that it runs
 
 Measured are the response tokens that each trains per second, from the end of its fourth step to the end of
-its last one; eight steps at least. The baseline of ours is the verl of the same run. A contender that has no
-time left, or fails, is named and left out; the others' figures are written all the same, each as soon as it
-is there. Everything that verl says is kept in OUT/NAME.log.
+its last one; eight steps at least. The baselines of ours are verl and TRL of the same run. A contender that
+has no time left, or fails, is named and left out; the others' figures are written all the same, each as soon
+as it is there. Everything that verl or TRL says is kept in OUT/NAME.log.
 
 Workers that share a GPU use it at once, by the service that `rljob run --share` starts. With
 CUDA_MPS_PIPE_DIRECTORY set to an empty folder they take turns.
 
-verl 0.9.1 and what it imports must be installed (`pip install verl==0.9.1`). Its wheel brings a package
-`tests`, which hides this one and must be removed.
+verl 0.9.1 and TRL 1.16.0, where they are contenders, and what they import must be installed (`pip install
+verl==0.9.1`, `pip install trl==1.16.0`). verl's wheel brings a package `tests`, which hides this one and must
+be removed.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 import torch
 
 from tests.bench.figures import Figure, record
-from tests.bench.peers import ours, peer, verl
+from tests.bench.peers import ours, peer, trl, verl
 from tests.bench.peers.rates import Ended, steady_rate
 from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 
@@ -35,10 +36,12 @@ SKIPPED, FEWEST = 4, 8
 long one: an odd number of them would read too high or too low."""
 AGAIN = "-again"
 """At the end of a name: a contender that runs a second time, so that a machine that changes is seen."""
-_KNOWN = "ours-BOUND[xENGINES][-shared], verl_sync, verl_async[-THRESHOLD]; each with -again"
+_KNOWN = "ours-BOUND[xENGINES][-shared], verl_sync, verl_async[-THRESHOLD], trl_sync; each with -again"
+_GOALS = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
+"""What the project aims for beside each peer."""
 _LEAST = 120.0
 """Seconds: nobody begins with less."""
-_OURS, _VERLS = 180.0, 480.0
+_OURS, _PEERS = 180.0, 480.0
 """Seconds that are kept for each of those that come later. verl needs 250 to 320 to its first step, and eight
 more steps take 90 to 160."""
 
@@ -54,10 +57,10 @@ def main() -> None:
         prepare(work, folder)
         for number, name in enumerate(options.contenders):
             later = [once(other) for other in options.contenders[number + 1 :]]
-            kept = sum(_VERLS if ours.named(other) is None else _OURS for other in later)
+            kept = sum(_PEERS if ours.named(other) is None else _OURS for other in later)
             left = until - time.monotonic()
             # Where there is too little for all, the first ones have what they need.
-            share = max(left - kept, min(left, _VERLS if ours.named(once(name)) is None else _OURS))
+            share = max(left - kept, min(left, _PEERS if ours.named(once(name)) is None else _OURS))
             if options.gpus and share < _LEAST:
                 print(f"{name}: not run, {share:.0f} s were left", flush=True)
                 continue
@@ -77,9 +80,10 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     place = options.out / name
     place.mkdir()
     if (mine := ours.named(once(name))) is None:
-        mode, threshold = theirs(name)
-        settings = peer.Settings(mode, options.gpus, options.micro_batch, options.attention, threshold)
-        return verl.run(settings, work, folder, options.out / f"{name}.log", seconds)
+        mode, staleness = theirs(name)
+        settings = peer.Settings(mode, options.gpus, options.micro_batch, options.attention, staleness)
+        run = trl.run if mode in trl.MODES else verl.run
+        return run(settings, work, folder, options.out / f"{name}.log", seconds)
     job = ours.manifest(mine, work, folder, options.gpus, options.micro_batch)
     try:
         return ours.run(job, place, seconds)
@@ -94,14 +98,14 @@ def once(name: str) -> str:
 
 
 def theirs(name: str) -> tuple[str, float]:
-    """verl's mode and staleness threshold. Raises `ValueError` for who is not known."""
-    if (found := verl.named(once(name))) is None:
+    """A peer's mode and staleness threshold. Raises `ValueError` for who is not known."""
+    if (found := verl.named(once(name)) or trl.named(once(name))) is None:
         raise ValueError(f"{name!r} is not known; known: {_KNOWN}")
     return found
 
 
 def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
-    """Of what is there so far: ours beside each verl, verl alone where ours is not there yet."""
+    """Of what is there so far: ours beside each peer, a peer alone where ours is not there yet."""
     on = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "CPU"
     peers = {name: rate for name, rate in rates.items() if ours.named(once(name)) is None}
     mine = {name: rate for name, rate in rates.items() if name not in peers}
@@ -109,9 +113,9 @@ def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
     alone = [
         trained(name=f"{name}, {on}: response tokens trained", value=rate) for name, rate in rates.items()
     ]
-    goals = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
+    goals = {name: _GOALS.get(theirs(name)[0]) for name in peers}
     beside = [
-        trained(name=f"{name} beside {their}, {on}", value=rate, baseline=other, goal=goals[theirs(their)[0]])
+        trained(name=f"{name} beside {their}, {on}", value=rate, baseline=other, goal=goals[their])
         for name, rate in mine.items()
         for their, other in peers.items()
     ]
@@ -134,18 +138,31 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--micro-batch", type=int, default=32768, help="tokens of a forward pass, of everybody's"
     )
-    parser.add_argument("--attention", default="flash_attention_2", help="verl's")
+    parser.add_argument("--attention", default="flash_attention_2", help="the peers'")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     try:
         modes = {theirs(name)[0] for name in options.contenders if ours.named(once(name)) is None}
     except ValueError as error:
         parser.error(f"--contenders: {error}")
+    check(parser, options, modes)
+    return options
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace, modes: set[str]) -> None:
+    """End the command where a peer, by its mode, cannot run, and say what to do."""
     if options.gpus and modes:
         peer.check_attention(parser, options.attention)
     if "verl_async" in modes and options.gpus < 2:
         parser.error("--contenders: verl_async needs two GPUs")
-    return options
+    if modes & verl.MODULES.keys():
+        peer.check_installed(parser, "verl", verl.WANTED)
+    if modes & {*trl.MODES}:
+        peer.check_installed(parser, "trl", trl.WANTED)
+        try:
+            trl.batch(LARGE if options.gpus else SMALL, options.gpus, options.micro_batch)
+        except ValueError as error:
+            parser.error(f"--gpus: {error}")
 
 
 if __name__ == "__main__":

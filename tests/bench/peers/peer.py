@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -45,6 +46,16 @@ class Settings:
     """As transformers calls it."""
     staleness: float = 1.0
     """What a fully asynchronous trainer calls its threshold."""
+
+
+def check_installed(parser: argparse.ArgumentParser, package: str, wanted: str) -> None:
+    """End the command where a peer's package is not installed, and say what to do. `wanted`: as pip takes
+    it."""
+    if find_spec(package) is None:
+        parser.error(
+            f"--contenders: there is no package {package!r} here; `pip install {wanted}`, or name contenders "
+            "that do without"
+        )
 
 
 def check_attention(parser: argparse.ArgumentParser, attention: str) -> None:

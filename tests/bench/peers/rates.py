@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
 """A line of verl's console logger, with whatever Ray puts before it."""
-_TOKENS = "response_length/mean"
+_VERL_TOKENS = "response_length/mean"
+_TRL_STEP = re.compile(r"peers step \d+: (\S+) tokens a response$")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,19 @@ def verl_step(line: str, time: float, samples: int) -> Ended | None:
     """The step that a line of verl's output, read at `time`, tells of. `samples`: responses in a step.
     A line without the length of responses, such as one of an evaluation, tells of none."""
     numbers = verl_numbers(line)
-    return Ended(time, float(numbers[_TOKENS]) * samples) if _TOKENS in numbers else None
+    return Ended(time, float(numbers[_VERL_TOKENS]) * samples) if _VERL_TOKENS in numbers else None
+
+
+def trl_line(step: int, tokens: float) -> str:
+    """What is said inside TRL when a step has ended. `tokens`: mean of its responses."""
+    return f"peers step {step}: {tokens!r} tokens a response"
+
+
+def trl_step(line: str, time: float, samples: int) -> Ended | None:
+    """The step that a line of TRL's output, read at `time`, tells of as `trl_line` does. `samples`: responses
+    in a step."""
+    found = _TRL_STEP.search(line)
+    return Ended(time, float(found[1]) * samples) if found else None
 
 
 def verl_numbers(line: str) -> dict[str, str]:

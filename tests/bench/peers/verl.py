@@ -18,6 +18,8 @@ MODULES = {
 }
 """What runs in each mode. Its settings are the file of that name in this folder, `*.yaml`, unless another one
 is named."""
+WANTED = "verl==0.9.1"
+"""As pip takes it."""
 _NAME = re.compile(r"(verl_sync|verl_async)(?:-(\d+(?:\.\d+)?))?")
 
 

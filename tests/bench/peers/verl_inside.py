@@ -1,17 +1,12 @@
 """What verl imports: its own loop of one turn, with the length of each response told beforehand."""
 
-import json
-import os
 from collections import Counter
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-from tests.bench.peers.work import LENGTHS, SAMPLES
+from tests.bench.peers.forced import lengths
+from tests.bench.peers.work import SAMPLES
 
 _begun: Counter[int] = Counter()
 """Responses to each prompt that this process began, where verl does not number them."""
@@ -26,10 +21,3 @@ class ForcedLengths(SingleTurnAgentLoop):  # type: ignore[misc]
         _begun[row] += 1
         told = int(lengths()[row, number])
         return await super().run(dict(sampling_params, max_tokens=told), priority, **kwargs)
-
-
-@cache
-def lengths() -> NDArray[np.int64]:
-    """Tokens of each response, (rows, SAMPLES), from the file that ours reads."""
-    _, *lines = (Path(os.environ["PEERS_WORK"]) / LENGTHS).read_text().splitlines()
-    return np.array([json.loads(line)["response_tokens"] for line in lines]).reshape(-1, SAMPLES)

@@ -1,7 +1,11 @@
 """What of the comparison with another trainer is decided without a GPU: the work, the rates, and that every
 contender is given all that it reads."""
 
+import argparse
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +13,10 @@ import pytest
 import yaml
 
 from rljob_api import RLJob
-from tests.bench.peers import ours, peer, verl
-from tests.bench.peers.__main__ import figures
-from tests.bench.peers.rates import Ended, steady_rate, verl_step
+from tests.bench.peers import ours, peer, ranks, trl, verl
+from tests.bench.peers.__main__ import figures, theirs
+from tests.bench.peers.forced import told
+from tests.bench.peers.rates import Ended, steady_rate, trl_line, trl_step, verl_step
 from tests.bench.peers.work import LARGE, SAMPLES, SMALL
 
 STEP = (
@@ -31,6 +36,19 @@ STEP = (
 )
 def test_steps_are_read_from_the_console_of_verl(line: str, ended: Ended | None):
     assert verl_step(line, 9.0, 32) == ended
+
+
+@pytest.mark.parametrize(
+    ("line", "ended"),
+    [
+        (trl_line(3, 20.5), Ended(9.0, 20.5 * 32)),
+        (f"another's unfinished line{trl_line(3, 304.765625)}\n", Ended(9.0, 304.765625 * 32)),
+        ("{'loss': '0', 'completions/mean_length': '20.5'}", None),
+        ("", None),
+    ],
+)
+def test_steps_are_read_from_what_is_said_inside_trl(line: str, ended: Ended | None):
+    assert trl_step(line, 9.0, 32) == ended
 
 
 @pytest.mark.parametrize(
@@ -55,6 +73,23 @@ def test_the_work_is_the_same_each_time_and_within_its_limits():
     texts = SMALL.texts()
     assert len(set(texts)) == SMALL.rows
     assert all(8 < len(text.split()) <= 16 for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens"),
+    [
+        ([0, 0, 1, 1], [10, 11, 20, 21]),
+        ([1, 0, 0, 1], [20, 10, 11, 21]),
+        ([], []),
+    ],
+)
+def test_each_response_has_the_length_that_its_row_tells_for_its_number(rows: list[int], tokens: list[int]):
+    assert told(rows, np.array([[10, 11], [20, 21]])) == tokens
+
+
+def test_no_more_lengths_are_told_than_a_prompt_has_responses():
+    with pytest.raises(IndexError):
+        told([0, 0, 0], np.array([[10, 11], [20, 21]]))
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 2, 4])
@@ -96,9 +131,102 @@ def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
     assert all(yaml.safe_load(file.read_text()) for file in files)
 
 
-def test_each_of_ours_stands_beside_each_verl():
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("verl_sync", ("verl_sync", 1.0)),
+        ("verl_async-0.5-again", ("verl_async", 0.5)),
+        ("trl_sync", ("trl_sync", 0.0)),
+        ("trl_sync-again", ("trl_sync", 0.0)),
+    ],
+)
+def test_a_peer_is_known_by_its_name(name: str, mode: tuple[str, float]):
+    assert theirs(name) == mode
+
+
+@pytest.mark.parametrize("name", ["trl_sync-1", "trl", "verl_sync-1"])
+def test_another_name_is_refused_with_those_that_are_known(name: str):
+    with pytest.raises(ValueError, match="trl_sync; each with -again"):
+        theirs(name)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "micro_batch", "batch"),
+    [
+        # 192 + 1,024 tokens are the widest: 26 fit into 32,768, and 16 are a divisor of all.
+        (1, 32768, trl.Batch(16, 32)),
+        (2, 32768, trl.Batch(16, 16)),
+        (4, 16384, trl.Batch(8, 16)),
+        (1, 100, trl.Batch(1, 512)),
+        (1, 10**9, trl.Batch(512, 1)),
+        (0, 32768, trl.Batch(16, 32)),
+    ],
+)
+def test_a_pass_of_trl_has_the_responses_that_its_tokens_hold(gpus: int, micro_batch: int, batch: trl.Batch):
+    assert trl.batch(LARGE, gpus, micro_batch) == batch
+
+
+def test_trl_never_splits_a_group():
+    with pytest.raises(ValueError, match="64 of a step cannot be shared"):
+        trl.batch(LARGE, 3, 32768)
+
+
+@pytest.mark.parametrize(("gpus", "launched"), [(0, False), (1, False), (2, True)])
+def test_trl_is_given_the_work(gpus: int, launched: bool):
+    settings = peer.Settings("trl_sync", gpus, 32768, "flash_attention_2")
+    arguments = trl.arguments(settings, LARGE, Path("/work"))
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert ("tests.bench.peers.ranks" in trl.command(settings, LARGE, Path("/work"))) == launched
+    assert given["--max_steps"] == str(LARGE.steps) and given["--max_completion_length"] == str(LARGE.longest)
+    assert int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"]) == (
+        LARGE.prompts * SAMPLES // max(1, gpus)
+    )
+    assert given["--use_cpu"] == str(gpus == 0)
+    assert ("flash" in given["--model_init_kwargs"]) == (gpus > 0)
+    kept = yaml.safe_load(Path(given["--config"]).read_text())
+    assert kept["num_generations"] == SAMPLES and not {f"--{name}" for name in kept} & given.keys()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "used"),
+    [(0, None, ""), (2, None, "0,1"), (1, "3,5", "3"), (2, "3,5", "3,5"), (0, "3,5", "")],
+)
+def test_trl_sees_no_more_gpus_than_it_is_to_use(gpus: int, visible: str | None, used: str):
+    assert trl.devices(gpus, visible) == used
+
+
+def test_a_peer_that_is_not_installed_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        peer.check_installed(argparse.ArgumentParser(), "not_installed_here", "not-installed==1")
+    assert "pip install not-installed==1" in capsys.readouterr().err
+
+
+RANK = """
+import os, sys, time
+print(os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], flush=True)
+if os.environ["RANK"] == sys.argv[1]:
+    sys.exit(7)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("fails", "seconds", "code"), [("none", "0", 0), ("1", "60", 7)])
+def test_a_rank_that_fails_ends_all(tmp_path: Path, fails: str, seconds: str, code: int):
+    (tmp_path / "one_rank.py").write_text(RANK)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, ranks.__file__, "2", "one_rank", fails, seconds], env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code and time.monotonic() - began < 30
+    assert sorted(done.stdout.splitlines()) == ["0 0 2", "1 1 2"] or code
+
+
+def test_each_of_ours_stands_beside_each_peer():
     found = figures({"ours-1": 30_000.0, "verl_sync": 10_000.0}, 1)
-    [alone, peer, beside] = found
-    assert (alone.baseline, peer.baseline) == (None, None)
+    [alone, other, beside] = found
+    assert (alone.baseline, other.baseline) == (None, None)
     assert (beside.ratio, beside.goal) == (3, ">= 2.5 x")
+    [*_, beside] = figures({"ours-1": 30_000.0, "trl_sync": 10_000.0}, 1)
+    assert (beside.name, beside.ratio, beside.goal) == ("ours-1 beside trl_sync, 1 GPU", 3, None)
     assert [figure.name for figure in figures({"ours-1": 1.0}, 0)] == ["ours-1, CPU: response tokens trained"]
