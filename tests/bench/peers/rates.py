@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
 """A line of verl's console logger, with whatever Ray puts before it."""
 _VERL_TOKENS = "response_length/mean"
-_TRL_STEP = re.compile(r"peers step \d+: (\S+) tokens a response$")
+_TRL_STEP = re.compile(r"peers step \d+: (\S+) response tokens$")
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,14 @@ def verl_step(line: str, time: float, samples: int) -> Ended | None:
 
 
 def trl_line(step: int, tokens: float) -> str:
-    """What is said inside TRL when a step has ended. `tokens`: mean of its responses."""
-    return f"peers step {step}: {tokens!r} tokens a response"
+    """What is said inside TRL when a step has ended that trained so many response tokens."""
+    return f"peers step {step}: {tokens!r} response tokens"
 
 
-def trl_step(line: str, time: float, samples: int) -> Ended | None:
-    """The step that a line of TRL's output, read at `time`, tells of as `trl_line` does. `samples`: responses
-    in a step."""
+def trl_step(line: str, time: float) -> Ended | None:
+    """The step that a line of TRL's output, read at `time`, tells of as `trl_line` does."""
     found = _TRL_STEP.search(line)
-    return Ended(time, float(found[1]) * samples) if found else None
+    return Ended(time, float(found[1])) if found else None
 
 
 def verl_numbers(line: str) -> dict[str, str]:

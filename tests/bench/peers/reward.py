@@ -14,9 +14,9 @@ def ours(given: Any) -> float:
     return _score(given.response)
 
 
-def trl(completions: list[str], **_: Any) -> list[float]:
-    """As TRL calls it, with the responses of a step."""
-    return [_score(text) for text in completions]
+def trl(completions: list[list[dict[str, str]]], **_: Any) -> list[float]:
+    """As TRL calls it, with the responses of a step, each one message of a chat."""
+    return [_score(message["content"]) for [message] in completions]
 
 
 def _score(text: str) -> float:

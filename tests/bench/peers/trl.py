@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tests.bench.peers import peer
@@ -90,6 +89,5 @@ def devices(gpus: int, visible: str | None) -> str:
 
 def run(settings: Settings, work: Work, folder: Path, log: Path, seconds: float) -> list[Ended]:
     """The steps that ended within `seconds`. What TRL says goes to `log`."""
-    read = partial(trl_step, samples=work.prompts * SAMPLES)
     told = environment(settings, folder)
-    return peer.run(command(settings, work, folder), told, log, seconds, work.steps, read)
+    return peer.run(command(settings, work, folder), told, log, seconds, work.steps, trl_step)

@@ -32,7 +32,7 @@ class ForcedLengths(GRPOTrainer):  # type: ignore[misc]
         engine.generate = with_lengths(engine.generate, lambda: self._told)
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        self._told = told([int(given["answer"]) for given in inputs], lengths())
+        self._told = told([given["row"] for given in inputs], lengths())
         return super()._generate_and_score_completions(inputs)
 
 
@@ -52,25 +52,38 @@ def with_lengths(generate: Callable[..., Any], told: Callable[[], Sequence[int]]
 
 
 class Steps(TrainerCallback):  # type: ignore[misc]
-    """Says of each step that it has ended, when its loss is known."""
+    """Says of each step that it has ended, when its loss is known. `tokens`: the response tokens that it
+    trained, of TRL's settings and of what it logs of the step."""
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **_: Any
-    ) -> None:
-        tokens = (logs or {}).get("completions/mean_length")
-        if tokens is not None and state.is_world_process_zero:
+    def __init__(self, tokens: Callable[[Any, Mapping[str, float]], float]) -> None:
+        self._tokens = tokens
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **_: Any) -> None:
+        # The last one is of the whole run.
+        if "loss" in logs and state.is_world_process_zero:
             # In one piece: other processes write to the same pipe.
-            sys.stdout.write(f"{trl_line(state.global_step, tokens)}\n")
+            sys.stdout.write(f"{trl_line(state.global_step, self._tokens(args, logs))}\n")
             sys.stdout.flush()
+
+
+def prompts(folder: Path) -> Dataset:
+    """The work's, in their order, as messages of a chat, each with its row."""
+    given = [json.loads(line) for line in (folder / PROMPTS).read_text().splitlines()]
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": each["prompt"]}], "row": row}
+            for row, each in enumerate(given)
+        ]
+    )
 
 
 def main() -> None:
     [settings] = TrlParser((GRPOConfig,)).parse_args_and_config()
     folder = Path(os.environ["PEERS_WORK"])
-    rows = [json.loads(line) for line in (folder / PROMPTS).read_text().splitlines()]
+    steps = Steps(lambda args, logs: logs["completions/mean_length"] * args.generation_batch_size)
     trainer = ForcedLengths(
-        model=str(folder / MODEL), reward_funcs=reward.trl, args=settings,
-        train_dataset=Dataset.from_list(rows), callbacks=[Steps()],
+        model=str(folder / MODEL), reward_funcs=reward.trl, args=settings, train_dataset=prompts(folder),
+        callbacks=[steps],
     )  # fmt: skip
     trainer.train()
 

@@ -41,14 +41,14 @@ def test_steps_are_read_from_the_console_of_verl(line: str, ended: Ended | None)
 @pytest.mark.parametrize(
     ("line", "ended"),
     [
-        (trl_line(3, 20.5), Ended(9.0, 20.5 * 32)),
-        (f"another's unfinished line{trl_line(3, 304.765625)}\n", Ended(9.0, 304.765625 * 32)),
+        (trl_line(3, 656.0), Ended(9.0, 656)),
+        (f"another's unfinished line{trl_line(3, 156040.5)}\n", Ended(9.0, 156040.5)),
         ("{'loss': '0', 'completions/mean_length': '20.5'}", None),
         ("", None),
     ],
 )
 def test_steps_are_read_from_what_is_said_inside_trl(line: str, ended: Ended | None):
-    assert trl_step(line, 9.0, 32) == ended
+    assert trl_step(line, 9.0) == ended
 
 
 @pytest.mark.parametrize(
