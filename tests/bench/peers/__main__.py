@@ -36,7 +36,9 @@ SKIPPED, FEWEST = 4, 8
 long one: an odd number of them would read too high or too low."""
 AGAIN = "-again"
 """At the end of a name: a contender that runs a second time, so that a machine that changes is seen."""
-_KNOWN = "ours-BOUND[xENGINES][-shared], verl_sync, verl_async[-THRESHOLD], trl_sync; each with -again"
+_KNOWN = (
+    "ours-BOUND[xENGINES][-shared], verl_sync, verl_async[-THRESHOLD], trl_sync, trl_async; each with -again"
+)
 _GOALS = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
 """What the project aims for beside each peer."""
 _LEAST = 120.0
@@ -48,7 +50,7 @@ more steps take 90 to 160."""
 
 def main() -> None:
     options = parse()
-    work = LARGE if options.gpus else SMALL
+    work = work_of(options)
     until = time.monotonic() + options.seconds
     rates: dict[str, float] = {}
     options.out.mkdir(parents=True, exist_ok=True)
@@ -80,10 +82,9 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     place = options.out / name
     place.mkdir()
     if (mine := ours.named(once(name))) is None:
-        mode, staleness = theirs(name)
-        settings = peer.Settings(mode, options.gpus, options.micro_batch, options.attention, staleness)
-        run = trl.run if mode in trl.MODES else verl.run
-        return run(settings, work, folder, options.out / f"{name}.log", seconds)
+        given = settings(name, options)
+        run = trl.run if given.mode in trl.MODULES else verl.run
+        return run(given, work, folder, options.out / f"{name}.log", seconds)
     job = ours.manifest(mine, work, folder, options.gpus, options.micro_batch)
     try:
         return ours.run(job, place, seconds)
@@ -102,6 +103,12 @@ def theirs(name: str) -> tuple[str, float]:
     if (found := verl.named(once(name)) or trl.named(once(name))) is None:
         raise ValueError(f"{name!r} is not known; known: {_KNOWN}")
     return found
+
+
+def settings(name: str, options: argparse.Namespace) -> peer.Settings:
+    """What a peer is run with."""
+    mode, staleness = theirs(name)
+    return peer.Settings(mode, options.gpus, options.micro_batch, options.attention, staleness)
 
 
 def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
@@ -142,27 +149,29 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     try:
-        modes = {theirs(name)[0] for name in options.contenders if ours.named(once(name)) is None}
+        check(parser, options, work_of(options))
     except ValueError as error:
         parser.error(f"--contenders: {error}")
-    check(parser, options, modes)
     return options
 
 
-def check(parser: argparse.ArgumentParser, options: argparse.Namespace, modes: set[str]) -> None:
-    """End the command where a peer, by its mode, cannot run, and say what to do."""
-    if options.gpus and modes:
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace, work: Work) -> None:
+    """End the command where something is not installed; raises `ValueError` where a contender is not known,
+    or cannot run. Both say what to do."""
+    peers = [settings(name, options) for name in options.contenders if ours.named(once(name)) is None]
+    if options.gpus and peers:
         peer.check_attention(parser, options.attention)
-    if "verl_async" in modes and options.gpus < 2:
-        parser.error("--contenders: verl_async needs two GPUs")
-    if modes & verl.MODULES.keys():
-        peer.check_installed(parser, "verl", verl.WANTED)
-    if modes & {*trl.MODES}:
-        peer.check_installed(parser, "trl", trl.WANTED)
-        try:
-            trl.batch(LARGE if options.gpus else SMALL, options.gpus, options.micro_batch)
-        except ValueError as error:
-            parser.error(f"--gpus: {error}")
+    for given in peers:
+        if given.mode in trl.MODULES:
+            trl.check(given, work)
+            peer.check_installed(parser, "trl", trl.WANTED)
+        else:
+            verl.check(given)
+            peer.check_installed(parser, "verl", verl.WANTED)
+
+
+def work_of(options: argparse.Namespace) -> Work:
+    return LARGE if options.gpus else SMALL
 
 
 if __name__ == "__main__":

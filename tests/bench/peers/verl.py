@@ -32,6 +32,12 @@ def named(name: str) -> tuple[str, float] | None:
     return found[1], float(found[2] or 1.0)
 
 
+def check(settings: Settings) -> None:
+    """Raises ValueError, with what to do, where this cannot run."""
+    if settings.mode == "verl_async" and settings.gpus < 2:
+        raise ValueError("verl_async needs two GPUs")
+
+
 class Amount(Protocol):
     """Of what is trained."""
 

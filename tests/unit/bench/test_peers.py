@@ -137,7 +137,7 @@ def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
         ("verl_sync", ("verl_sync", 1.0)),
         ("verl_async-0.5-again", ("verl_async", 0.5)),
         ("trl_sync", ("trl_sync", 0.0)),
-        ("trl_sync-again", ("trl_sync", 0.0)),
+        ("trl_async-again", ("trl_async", 0.0)),
     ],
 )
 def test_a_peer_is_known_by_its_name(name: str, mode: tuple[str, float]):
@@ -146,53 +146,92 @@ def test_a_peer_is_known_by_its_name(name: str, mode: tuple[str, float]):
 
 @pytest.mark.parametrize("name", ["trl_sync-1", "trl", "verl_sync-1"])
 def test_another_name_is_refused_with_those_that_are_known(name: str):
-    with pytest.raises(ValueError, match="trl_sync; each with -again"):
+    with pytest.raises(ValueError, match="trl_sync, trl_async; each with -again"):
         theirs(name)
 
 
+def trl_settings(
+    mode: str, gpus: int, micro_batch: int = 32768, attention: str = "flash_attention_2"
+) -> peer.Settings:
+    return peer.Settings(mode, gpus, micro_batch, attention)
+
+
 @pytest.mark.parametrize(
-    ("gpus", "micro_batch", "batch"),
+    ("settings", "batch"),
     [
         # 192 + 1,024 tokens are the widest: 26 fit into 32,768, and 16 are a divisor of all.
-        (1, 32768, trl.Batch(16, 32)),
-        (2, 32768, trl.Batch(16, 16)),
-        (4, 16384, trl.Batch(8, 16)),
-        (1, 100, trl.Batch(1, 512)),
-        (1, 10**9, trl.Batch(512, 1)),
-        (0, 32768, trl.Batch(16, 32)),
+        (trl_settings("trl_sync", 1), trl.Batch(16, 32)),
+        (trl_settings("trl_sync", 2), trl.Batch(16, 16)),
+        (trl_settings("trl_sync", 4, 16384), trl.Batch(8, 16)),
+        (trl_settings("trl_sync", 1, 100), trl.Batch(1, 512)),
+        (trl_settings("trl_sync", 1, 10**9), trl.Batch(512, 1)),
+        (trl_settings("trl_sync", 0), trl.Batch(16, 32)),
+        # A mean response has 308 tokens, and one GPU trains.
+        (trl_settings("trl_async", 2), trl.Batch(64, 8)),
+        (trl_settings("trl_async", 2, 16384), trl.Batch(32, 16)),
     ],
 )
-def test_a_pass_of_trl_has_the_responses_that_its_tokens_hold(gpus: int, micro_batch: int, batch: trl.Batch):
-    assert trl.batch(LARGE, gpus, micro_batch) == batch
+def test_a_pass_of_trl_has_the_responses_that_its_tokens_hold(settings: peer.Settings, batch: trl.Batch):
+    assert trl.batch(settings, LARGE) == batch
 
 
-def test_trl_never_splits_a_group():
-    with pytest.raises(ValueError, match="64 of a step cannot be shared"):
-        trl.batch(LARGE, 3, 32768)
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (trl_settings("trl_sync", 3), "64 of a step cannot be shared by 3"),
+        (trl_settings("trl_async", 1), "needs two GPUs"),
+        (trl_settings("trl_async", 4), "needs two GPUs"),
+        (trl_settings("trl_async", 2, attention="sdpa"), "needs --attention flash_attention_2"),
+    ],
+)
+def test_trl_is_refused_where_it_cannot_run(settings: peer.Settings, said: str):
+    with pytest.raises(ValueError, match=said):
+        trl.check(settings, LARGE)
 
 
-@pytest.mark.parametrize(("gpus", "launched"), [(0, False), (1, False), (2, True)])
-def test_trl_is_given_the_work(gpus: int, launched: bool):
-    settings = peer.Settings("trl_sync", gpus, 32768, "flash_attention_2")
+@pytest.mark.parametrize(
+    ("settings", "trainers", "launched"),
+    [
+        (trl_settings("trl_sync", 0), 1, False),
+        (trl_settings("trl_sync", 1), 1, False),
+        (trl_settings("trl_sync", 2), 2, True),
+        (trl_settings("trl_async", 2), 1, False),
+    ],
+)
+def test_trl_is_given_the_work(settings: peer.Settings, trainers: int, launched: bool):
+    trl.check(settings, LARGE)
     arguments = trl.arguments(settings, LARGE, Path("/work"))
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert ("tests.bench.peers.ranks" in trl.command(settings, LARGE, Path("/work"))) == launched
     assert given["--max_steps"] == str(LARGE.steps) and given["--max_completion_length"] == str(LARGE.longest)
     assert int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"]) == (
-        LARGE.prompts * SAMPLES // max(1, gpus)
+        LARGE.prompts * SAMPLES // trainers
     )
-    assert given["--use_cpu"] == str(gpus == 0)
-    assert ("flash" in given["--model_init_kwargs"]) == (gpus > 0)
+    assert given["--use_cpu"] == str(settings.gpus == 0)
     kept = yaml.safe_load(Path(given["--config"]).read_text())
     assert kept["num_generations"] == SAMPLES and not {f"--{name}" for name in kept} & given.keys()
 
 
 @pytest.mark.parametrize(
-    ("gpus", "visible", "used"),
-    [(0, None, ""), (2, None, "0,1"), (1, "3,5", "3"), (2, "3,5", "3,5"), (0, "3,5", "")],
+    ("settings", "visible", "seen", "engine"),
+    [
+        (trl_settings("trl_sync", 0), None, "", None),
+        (trl_settings("trl_sync", 2), None, "0,1", None),
+        (trl_settings("trl_sync", 1), "3,5", "3", None),
+        (trl_settings("trl_sync", 0), "3,5", "", None),
+        (trl_settings("trl_async", 2), None, "0", "1"),
+        (trl_settings("trl_async", 2), "3,5,7", "3", "5"),
+    ],
 )
-def test_trl_sees_no_more_gpus_than_it_is_to_use(gpus: int, visible: str | None, used: str):
-    assert trl.devices(gpus, visible) == used
+def test_trl_sees_the_gpus_that_it_is_to_use(
+    settings: peer.Settings, visible: str | None, seen: str, engine: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    given = trl.environment(settings, Path("/work"))
+    assert (given["CUDA_VISIBLE_DEVICES"], given.get("PEERS_ENGINE")) == (seen, engine)
 
 
 def test_a_peer_that_is_not_installed_is_refused(capsys: pytest.CaptureFixture[str]):
