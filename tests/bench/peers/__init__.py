@@ -5,5 +5,5 @@ trained in a second, `python -m tests.bench.peers.learning` for what is learned 
 learned; `ours`, `verl` and `trl` run a contender and say when each of its steps ended, others' by the output
 that `peer` reads; `rates`, and `curves` and `learning_figures` (all pure), make figures of that. What runs
 inside a peer is in `verl_inside`, `trl_inside` and `forced`. verl's settings are `verl_*.yaml`, TRL's
-`trl_*.yaml`, each with the reason for what is not its default.
+`trl_*.yaml`, each with its reasons.
 """
