@@ -22,7 +22,7 @@ from rljob_runtime.routing.policy import Entry, Lane, Policy
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
-from rljob_runtime.simulate.workload import Workload
+from rljob_runtime.simulate.workload import Lengths, Workload
 from tests.bench.figures import parser, record
 from tests.bench.routing_simulated import BASELINE, SEEDS, SITES
 from tests.bench.routing_sites import Site, over
@@ -45,12 +45,12 @@ class Dealt(Policy):
         return Entry(self._engine_of[request.key], request.key)
 
 
-def told(work: Workload, longest: int) -> Adaptive:
-    """Adaptive routing that knows how long each response will be."""
+def told(lengths: Lengths, longest: int) -> Adaptive:
+    """Adaptive routing that knows how long each response will be; none is longer than `longest`."""
     policy = Adaptive(longest)
 
     def total(request: RequestState) -> float:
-        return float(work.lengths[request.key.uid, request.key.sample])
+        return float(lengths[request.key.uid, request.key.sample])
 
     policy.estimates.total = total  # type: ignore[method-assign]
     return policy
@@ -113,7 +113,7 @@ def main() -> None:
 
         for name, found in (
             ("adaptive", SITE.run({"adaptive": {}}, seed).wall),
-            ("adaptive, lengths known", seconds(told(work, SITE.lengths.cap))),
+            ("adaptive, lengths known", seconds(told(work.lengths, SITE.lengths.cap))),
             ("no waiting, free moves", no_waiting(SITE, work)),
             ("dealt by length, lengths known", seconds(dealt_by_length(SITE, work))),
         ):

@@ -20,13 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rljob_runtime.routing.adaptive import Adaptive
-from rljob_runtime.routing.book import RequestState
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.workload import Lengths
 from tests.bench.figures import Figure, parser, record
 from tests.bench.real_runs import LENGTHS, write_lengths
+from tests.bench.routing_clairvoyant import told
 from tests.bench.routing_predicted import Generation, predicted
 from tests.bench.routing_real import BASELINE, GPU, POLICIES, SKIPPED, Work, job_of, lengths
 
@@ -50,17 +49,6 @@ COSTS = Assumptions.model_validate(
 )  # fmt: skip
 """By `rljob trace fit`."""
 TRIED = ("adjacent", "interleaved", "adaptive", "adaptive, one engine heavy", "P-DSR, one engine heavy")
-
-
-def told(drawn: Lengths) -> Policy:
-    """Adaptive routing that knows how long each response will be."""
-    policy = Adaptive(WORK.cap)
-
-    def total(request: RequestState) -> float:
-        return float(drawn[request.key.uid, request.key.sample])
-
-    policy.estimates.total = total  # type: ignore[method-assign]
-    return policy
 
 
 def bound(drawn: Lengths) -> np.ndarray:
@@ -90,7 +78,7 @@ def main() -> None:
             return predicted(job_of(options, WORK, *POLICIES[name]), COSTS, trace, policy).after(SKIPPED)
 
         found = {name: of(name) for name in (BASELINE, *TRIED)}
-        found["adaptive, lengths known"] = of("adaptive", told(drawn))
+        found["adaptive, lengths known"] = of("adaptive", told(drawn, WORK.cap))
     record("routing_p99", figures(found, bound(drawn)[SKIPPED:]), options.out)
 
 
