@@ -20,7 +20,8 @@ STEPS, SKIPPED = 30, 5
 def samples_per_second(rows: list[dict[str, Any]]) -> float:
     """Over the steady steps."""
     counted = rows[SKIPPED:]
-    return sum(row["samples"] for row in counted) / (rows[-1]["time"] - rows[SKIPPED - 1]["time"])
+    samples: int = sum(row["samples"] for row in counted)
+    return samples / float(rows[-1]["time"] - rows[SKIPPED - 1]["time"])
 
 
 def main() -> None:

@@ -114,7 +114,7 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
     rates = {way: tokens / each for way, each in seconds.items()}
     best = max((way for way in rates if isinstance(way, int)), key=lambda way: rates[way])
     goal = "never below the best one degree for all"
-    against = {
+    against: dict[str, int | str] = {
         "degree 8 for all": 8,
         f"the best one degree for all ({best})": best,
         "the lower bound": "bound",
