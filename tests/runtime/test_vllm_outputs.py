@@ -162,11 +162,15 @@ async def test_a_request_sends_two_outputs_where_nobody_asks(engine: VllmEngine,
     check_log_probs(base, {engine.version: base}, zip(asked, results, strict=True))
 
 
+@pytest.mark.parametrize("reported", [True, False], ids=["versions reported", "versions counted"])
 async def test_log_probabilities_are_exact_whatever_happens(
-    engine: VllmEngine, base: Path, tmp_path: Path
+    engine: VllmEngine, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
 ) -> None:
     """Requests are pre-empted, see two updates under pauses, one that aborts; four are aborted by themselves
-    and go on elsewhere: here, with the tokens that they have."""
+    and go on elsewhere: here, with the tokens that they have. What versions they are of is counted in pauses
+    where outputs are held back, and where vLLM does not report it."""
+    core = engine._live_core()
+    monkeypatch.setattr(core, "reports_versions", core.reports_versions and reported)
     await load(engine, engine.version + 1, base)
     start = engine.version
     folders = {start: base, **{start + n: perturbed(base, tmp_path / f"v{n}", n) for n in (1, 2)}}
@@ -206,6 +210,8 @@ async def test_log_probabilities_are_exact_whatever_happens(
     assert {span.version for _, got in pairs for span in got.spans} == set(folders)
     assert any(len(got.spans) == 2 for _, got in pairs)
     check_log_probs(base, folders, pairs)
+    monkeypatch.undo()
+    await engine._life.guard(core.label(engine.version))
 
 
 async def test_nothing_is_left_of_requests_that_were_given_up(engine: VllmEngine) -> None:
