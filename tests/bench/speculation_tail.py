@@ -11,9 +11,11 @@ head is scaled: the larger the scale, the surer it is of its next token and the 
 Each scale stands for a share of kept drafts, which the figures name; what share a model has must be measured
 with that model.
 
-On a machine with an NVIDIA GPU model and batches are larger, and the file is speculation_tail_cuda.json.
+On a machine with an NVIDIA GPU model and batches are larger, and the file is speculation_tail_cuda.json. With
+`--wide` the model is eight layers as wide as a 70 B model's: steps of few requests are then bound by reading
+weights, not by launches. It takes 60 GB of main memory, and a GPU with 78 GiB.
 
-    python -m tests.bench.speculation_tail [--out FOLDER]
+    python -m tests.bench.speculation_tail [--wide] [--out FOLDER]
 """
 
 import argparse
@@ -69,6 +71,7 @@ class Size:
 
 ON_CPU = Size(8, 3, 40, 440, 256, 4, 512, "float32", (4.0, 24.0, 128.0))
 ON_CUDA = Size(32, 3, 200, 2048, 1024, 16, 151936, "bfloat16", (24.0, 128.0))
+WIDE = Size(32, 3, 200, 2048, 8192, 8, 151936, "bfloat16", (24.0, 128.0))
 
 MODES = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
 
@@ -118,9 +121,12 @@ def model(size: Size, folder: Path) -> list[Path]:
         tie_word_embeddings=False,
     )
     torch.manual_seed(0)
-    made = transformers.Qwen3ForCausalLM(config).to(getattr(torch, size.dtype))
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        made = transformers.Qwen3ForCausalLM(config).to(getattr(torch, size.dtype))
     folders = [published(folder / f"scale-{scale:g}") for scale in size.scales]
-    made.save_pretrained(folders[0])
+    made.save_pretrained(folders[0], max_shard_size="100GB")
+    del made
+    torch.cuda.empty_cache()
     weights = load_file(folders[0] / "model.safetensors")
     for name in weights:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -221,12 +227,11 @@ def apart(folder: Path, whole: Path, batches: list[Batch]) -> float:
     return float(np.concatenate(found).mean())
 
 
-def figures(size: Size, folders: list[Path], found: dict[str, list[list[Batch]]]) -> list[Figure]:
-    """For each scale: tail, body and whole batch of both ways to draft against none; and parity."""
+def figures(size: Size, found: dict[str, list[list[Batch]]]) -> list[Figure]:
+    """For each scale: tail, body and whole batch of each way to draft that is there, against none."""
     told = []
-    for number, folder in enumerate(folders):
-        plain = found["without"][number]
-        for mode in ("ngram", "suffix"):
+    for number, plain in enumerate(found["without"]):
+        for mode in (mode for mode in found if mode != "without"):
             batches = found[mode][number]
             kept = sum(one.tail_kept for one in batches) / max(1, sum(one.tail_drafted for one in batches))
             name = f"{mode}, {kept:.0%} of drafts kept"
@@ -250,31 +255,43 @@ def figures(size: Size, folders: list[Path], found: dict[str, list[list[Batch]]]
                 mean(lambda one: one.body_rate, "tokens before", "tokens/s"),
                 mean(lambda one: one.seconds, "whole batch", "s"),
             ]
-        told.append(
-            Figure(
-                f"suffix, {folder.name}: mean |engine - trainer| log-probability",
-                apart(folder, folders[0], found["suffix"][number]),
-                "nats",
-                apart(folder, folders[0], plain),
-            )
-        )
     return told
+
+
+def parity(folders: list[Path], found: dict[str, list[list[Batch]]]) -> list[Figure]:
+    """For each scale: how far log-probabilities of responses with drafts are from the Hugging Face model's,
+    beside those without."""
+    return [
+        Figure(
+            f"suffix, {folder.name}: mean |engine - trainer| log-probability",
+            apart(folder, folders[0], drafted),
+            "nats",
+            apart(folder, folders[0], plain),
+        )
+        for folder, drafted, plain in zip(folders, found["suffix"], found["without"], strict=True)
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--wide", action="store_true", help="on a GPU: a model that is bound by its weights")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     cuda = torch.cuda.is_available()
-    size = ON_CUDA if cuda else ON_CPU
+    if options.wide and not cuda:
+        parser.error("--wide needs a GPU; there is none")
+    size = (WIDE if options.wide else ON_CUDA) if cuda else ON_CPU
+    file = "speculation_tail_cuda" if cuda else "speculation_tail"
     root = Path(tempfile.mkdtemp(prefix="rljob-bench-", dir="/dev/shm"))
     try:
         folders = model(size, root)
-        found = {mode: asyncio.run(measure(size, mode, folders)) for mode in MODES}
-        told = figures(size, folders, found)
+        found: dict[str, list[list[Batch]]] = {}
+        for mode in MODES:
+            found[mode] = asyncio.run(measure(size, mode, folders))
+            record(file, figures(size, found), options.out, show=False)
+        record(file, figures(size, found) + parity(folders, found), options.out)
     finally:
         shutil.rmtree(root)
-    record("speculation_tail_cuda" if cuda else "speculation_tail", told, options.out)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ as it is there. Everything that verl or TRL says is kept in OUT/NAME.log.
 Workers that share a GPU use it at once, by the service that `rljob run --share` starts. With
 CUDA_MPS_PIPE_DIRECTORY set to an empty folder they take turns.
 
-verl 0.9.1 and TRL 1.16.0, where they are contenders, and what they import must be installed (`pip install
-verl==0.9.1`, `pip install trl==1.16.0`). verl's wheel brings a package `tests`, which hides this one and must
-be removed.
+verl 0.9.1 or TRL 1.16.0, where they are contenders, and what they import must be installed (`pip install
+verl==0.9.1`, `pip install trl==1.16.0`): not both at once, for verl does not start beside a new TRL. verl's
+wheel brings a package `tests`, which hides this one and must be removed.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace, work: Wo
             trl.check(given, work)
             peer.check_installed(parser, "trl", trl.WANTED)
         else:
-            verl.check(given)
+            verl.check(given, peer.installed("trl"))
             peer.check_installed(parser, "verl", verl.WANTED)
 
 

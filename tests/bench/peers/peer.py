@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Queue
@@ -46,6 +47,14 @@ class Settings:
     """As transformers calls it."""
     staleness: float = 1.0
     """What a fully asynchronous trainer calls its threshold."""
+
+
+def installed(package: str) -> str | None:
+    """The version of a package that is installed, if any."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def check_installed(parser: argparse.ArgumentParser, package: str, wanted: str) -> None:

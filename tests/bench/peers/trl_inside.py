@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, TrlParser
@@ -69,12 +70,12 @@ class Steps(TrainerCallback):  # type: ignore[misc]
 def prompts(folder: Path) -> Dataset:
     """The work's, in their order, as messages of a chat, each with its row."""
     given = [json.loads(line) for line in (folder / PROMPTS).read_text().splitlines()]
-    return Dataset.from_list(
-        [
-            {"prompt": [{"role": "user", "content": each["prompt"]}], "row": row}
-            for row, each in enumerate(given)
-        ]
-    )
+    rows = [
+        {"prompt": [{"role": "user", "content": each["prompt"]}], "row": row}
+        for row, each in enumerate(given)
+    ]
+    # A fingerprint of its own would be made by pickling, which fails with pyarrow 26.
+    return Dataset(pyarrow.Table.from_pylist(rows), fingerprint="prompts")
 
 
 def main() -> None:

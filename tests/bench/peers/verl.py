@@ -32,10 +32,17 @@ def named(name: str) -> tuple[str, float] | None:
     return found[1], float(found[2] or 1.0)
 
 
-def check(settings: Settings) -> None:
-    """Raises ValueError, with what to do, where this cannot run."""
+def check(settings: Settings, trl: str | None) -> None:
+    """Raises ValueError, with what to do, where this cannot run. `trl`: the version of TRL that is
+    installed."""
     if settings.mode == "verl_async" and settings.gpus < 2:
         raise ValueError("verl_async needs two GPUs")
+    if trl is not None and int(trl.partition(".")[0]) >= 1:
+        raise ValueError(
+            f"{settings.mode} does not start beside trl {trl}: verl 0.9.1 imports from it what version 1 has "
+            "no longer. Run TRL's contenders in a run of their own, with trl in a folder that "
+            "PYTHONPATH names in that run alone"
+        )
 
 
 class Amount(Protocol):

@@ -176,6 +176,23 @@ def test_a_pass_of_trl_has_the_responses_that_its_tokens_hold(settings: peer.Set
 
 
 @pytest.mark.parametrize(
+    ("gpus", "trl_installed", "said"),
+    [
+        (1, None, "needs two GPUs"),
+        (2, "1.16.0", "does not start beside trl 1.16.0"),
+    ],
+)
+def test_verl_is_refused_where_it_cannot_run(gpus: int, trl_installed: str | None, said: str):
+    with pytest.raises(ValueError, match=said):
+        verl.check(peer.Settings("verl_async", gpus, 16384, "sdpa", 1.0), trl_installed)
+
+
+@pytest.mark.parametrize("trl_installed", [None, "0.24.0"])
+def test_verl_runs_beside_an_older_trl_and_without(trl_installed: str | None):
+    verl.check(peer.Settings("verl_async", 2, 16384, "sdpa", 1.0), trl_installed)
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         (trl_settings("trl_sync", 3), "64 of a step cannot be shared by 3"),
