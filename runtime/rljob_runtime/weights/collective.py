@@ -15,12 +15,13 @@ import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from rljob_runtime.weights.packing import packed
+from rljob_runtime.weights.packing import IN_TURNS, packed
 
 if TYPE_CHECKING:
     import torch
@@ -116,12 +117,25 @@ class CollectiveSender(ABC):
             raise RuntimeError("send before init")
         announced = _announced(version, tensors, metadata)
         if staged:
-            for bucket in packed(announced, dict(metadata)):
-                self._run(partial(self._broadcast_bucket, bucket, self._stream()))
+            self._send_buckets(packed(announced, dict(metadata)))
         else:
             for _, tensor in announced:
                 self._run(partial(self._broadcast, tensor.contiguous(), self._stream()))
         self._run(self._synchronize)
+
+    def _send_buckets(self, buckets: "Iterator[torch.Tensor]") -> None:
+        """Broadcast buckets of `packing.packed`: the next one is packed while the one before is handed over,
+        and in the place of the one before that once it has been sent. Raises `BrokenOff`."""
+        stream, sending = self._stream(), deque[Future[Any]]()
+        while True:
+            if len(sending) == IN_TURNS and (sent := self._result(sending.popleft())) is not None:
+                stream.wait_event(sent)
+            bucket = next(buckets, None)
+            if bucket is None:
+                break
+            sending.append(self._submit(partial(self._broadcast_bucket, bucket, self._mark(stream))))
+        for each in sending:
+            self._result(each)
 
     def break_off(self, why: str) -> None:
         """A member is lost: end what the sender is doing, and whatever it is asked for later."""
@@ -146,10 +160,18 @@ class CollectiveSender(ABC):
         self._work.put(None)
 
     def _run(self, work: Callable[[], T]) -> T:
-        """Have the sender's thread do `work` and return its result. Raises `BrokenOff` where the group breaks
-        meanwhile, where the work raises, and where it takes too long."""
+        """Have the sender's thread do `work` and return its result; raises as `_result`."""
+        return self._result(self._submit(work))
+
+    def _submit(self, work: Callable[[], T]) -> "Future[T]":
+        """Have the sender's thread do `work` after what it was given before."""
         done: Future[T] = Future()
         self._work.put((work, done))
+        return done
+
+    def _result(self, done: "Future[T]") -> T:
+        """What that work returns. Raises `BrokenOff` where the group breaks meanwhile, where the work raises,
+        and where it takes too long."""
         either: tuple[Future[Any], ...] = (done, self._broken)
         wait(either, timeout=self._call_seconds, return_when=FIRST_COMPLETED)
         if not self._broken.done():
@@ -193,10 +215,14 @@ class CollectiveSender(ABC):
     def _broadcast(self, tensor: "torch.Tensor", stream: Any) -> None:
         """Begin to send one tensor from rank 0 to all others, in the order of `stream`."""
 
-    def _broadcast_bucket(self, bucket: "torch.Tensor", stream: Any) -> None:
-        """Begin to send a bucket of `packing.packed`, which is packed in the order of `stream`, and whose
-        memory is used again for the bucket after the next one, in that order too."""
-        self._broadcast(bucket, stream)
+    def _mark(self, stream: Any) -> Any:
+        """What `stream` has been given by now, as `_broadcast_bucket` takes it."""
+        return stream
+
+    def _broadcast_bucket(self, bucket: "torch.Tensor", packed: Any) -> Any:
+        """Begin to send a bucket once `packed`, a mark, is done. Returns the event of its having been sent;
+        None where it is sent in the order of the stream that packs it."""
+        self._broadcast(bucket, packed)
 
     @abstractmethod
     def _synchronize(self) -> None:

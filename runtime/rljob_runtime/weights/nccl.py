@@ -17,8 +17,6 @@ class NcclSender(CollectiveSender):
 
     _side: Any = None
     """A stream on which buckets are sent, while the next one is packed."""
-    _sent: Any = None
-    """When the newest bucket has been sent."""
 
     def _device(self) -> Any:
         import torch
@@ -43,17 +41,17 @@ class NcclSender(CollectiveSender):
         # communicator is made, and that one waits for nothing.
         self._group.broadcast(tensor, src=0, stream=stream)
 
-    def _broadcast_bucket(self, bucket: "torch.Tensor", stream: Any) -> None:
+    def _mark(self, stream: Any) -> Any:
+        return stream.record_event()
+
+    def _broadcast_bucket(self, bucket: "torch.Tensor", packed: Any) -> Any:
         import torch
 
         if self._side is None:
             self._side = torch.cuda.Stream(bucket.device)  # type: ignore[no-untyped-call]
-        self._side.wait_event(stream.record_event())
+        self._side.wait_event(packed)
         self._broadcast(bucket, self._side)
-        if self._sent is not None:
-            # The next bucket is packed where the one before this was.
-            stream.wait_event(self._sent)
-        self._sent = self._side.record_event()
+        return self._side.record_event()
 
     def _synchronize(self) -> None:
         import torch

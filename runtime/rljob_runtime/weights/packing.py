@@ -1,7 +1,7 @@
 """Laying a version's tensors side by side in buckets, on the device that holds them, to be sent.
 
 Guarantees: buckets come in the order, and with the tensors at the places, of `buckets.wire_buckets`; a
-bucket's memory is used again two buckets later, in the order of the caller's stream.
+bucket's memory is used again `IN_TURNS` buckets later, in the order of the caller's stream.
 """
 
 from collections import deque
@@ -14,6 +14,9 @@ from rljob_runtime.weights.formats import is_correction
 
 if TYPE_CHECKING:
     import torch
+
+IN_TURNS = 2
+"""Buffers that buckets have in turns."""
 
 
 def packed(tensors: "Iterable[tuple[str, torch.Tensor]]", shapes: Shapes) -> "Iterator[torch.Tensor]":
@@ -34,10 +37,10 @@ def packed(tensors: "Iterable[tuple[str, torch.Tensor]]", shapes: Shapes) -> "It
     buckets = wire_buckets(shapes, str(dtype).removeprefix("torch."))
     buffers = [
         torch.empty(max(bucket.size for bucket in buckets), dtype=torch.uint8, device=device)
-        for _ in range(min(2, len(buckets)))
+        for _ in range(min(IN_TURNS, len(buckets)))
     ]
     for index, bucket in enumerate(buckets):
-        buffer = buffers[index % 2]
+        buffer = buffers[index % IN_TURNS]
         places = _places(buffer[: bucket.size].view(dtype), bucket)
         values = [(waiting.popleft() if waiting else next(coming)[1]).reshape(-1) for _ in places]
         with torch.no_grad():

@@ -124,6 +124,39 @@ def test_a_sender_refuses_what_was_not_announced(sent: dict[str, tuple[int, ...]
         sender.send(7, tensors(sent), MODEL)
 
 
+class Slow(Recording):
+    """A sender whose buckets are sent when the test lets them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_send = threading.Semaphore(0)
+        self.order: list[str] = []
+
+    def _broadcast(self, tensor: torch.Tensor, stream: str) -> None:
+        assert self.may_send.acquire(timeout=20)
+        self.order.append(f"sent {int(tensor)}")
+        super()._broadcast(tensor, stream)
+
+
+def test_buckets_are_packed_while_others_are_sent_and_never_over_one_that_is_not() -> None:
+    """Bucket 1 is packed while bucket 0 waits; bucket 2, which has bucket 0's place, once that is sent."""
+    sender = Slow()
+    sender.init(2, "localhost:99")
+
+    def buckets() -> Iterator[torch.Tensor]:
+        for number in range(5):
+            sender.order.append(f"packed {number}")
+            if number:
+                sender.may_send.release()
+            yield torch.tensor(number)
+        sender.may_send.release()
+
+    sender._send_buckets(buckets())
+    assert [each for each in sender.order if each.startswith("sent")] == [f"sent {n}" for n in range(5)]
+    at = {each: place for place, each in enumerate(sender.order)}
+    assert all(at[f"packed {n + 1}"] < at[f"sent {n}"] < at[f"packed {n + 2}"] for n in range(3))
+
+
 def test_a_sender_must_be_in_a_group() -> None:
     with pytest.raises(RuntimeError, match="send before init"):
         Recording().send(0, tensors(MODEL), MODEL)
