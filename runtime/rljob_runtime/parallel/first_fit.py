@@ -1,9 +1,12 @@
-"""First-fit decreasing: few bins of a fixed size (Johnson, 1973: at most 11/9 of the fewest, and one more).
-Pure numpy."""
+"""First-fit decreasing: few bins of a fixed size (Johnson, 1973: at most 11/9 of the fewest, and one more),
+and a number of bins that is needed at least. Pure numpy."""
 
 import numpy as np
 
 from rljob_runtime.parallel.loads import Ints
+
+_PARTS = 16
+"""Up to how many items of like size to a bin are counted; of smaller ones their sum says nearly as much."""
 
 
 def first_fit(sizes: Ints, cap: int) -> Ints:
@@ -22,3 +25,22 @@ def first_fit(sizes: Ints, cap: int) -> Ints:
         bin_of[item] = place
         free[place] -= size
     return bin_of
+
+
+def fewest_bins(sizes: Ints, cap: int) -> int:
+    """Bins without which the items, of at most `cap` each, cannot be packed: the most that the sum of their
+    sizes, or of what `_by_parts` has in their place, asks for."""
+    least = -(-int(sizes.sum()) // cap)
+    return max(least, *(_by_parts(sizes, cap, parts) for parts in range(1, _PARTS + 1)))
+
+
+def _by_parts(sizes: Ints, cap: int, parts: int) -> int:
+    """Fekete and Schepers, 2001: with k the `parts`, an item of which (k + 1) · size / cap is whole keeps its
+    size, and another one counts with the whole part of that as a share of k. What fits into a bin sums to no
+    more than one bin so: items of more than half a bin are one each, of more than a third half a bin, and so
+    on."""
+    scaled = sizes * (parts + 1)
+    shares, kept = scaled // cap, scaled % cap == 0
+    # In k · (k + 1)-ths of a bin.
+    total = int((shares * np.where(kept, parts, parts + 1)).sum())
+    return -(-total // (parts * (parts + 1)))

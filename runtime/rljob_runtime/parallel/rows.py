@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rljob_runtime.parallel.first_fit import first_fit
+from rljob_runtime.parallel.first_fit import fewest_bins, first_fit
 from rljob_runtime.parallel.loads import Ints, loads_of
 from rljob_runtime.parallel.longest_first import NoRoom, Room, longest_first, refine
 
@@ -30,22 +30,38 @@ def pack_rows(tokens: Ints, costs: Ints, pass_cost: int, cap: int, ranks: int) -
 
     The fewest rows that were found to hold the tokens, or one more where that saves more than `pass_cost`,
     which is above 0 then. No sample is above `cap`, and there is one at least."""
-    fewest = max(1, -(-int(tokens.sum()) // (cap * ranks)))
+    fewest = max(1, -(-fewest_bins(tokens, cap) // ranks))
     # Packed without regard to cost, for where nothing else fits.
     tight = first_fit(tokens, cap)
     enough = -(-(int(tight.max()) + 1) // ranks)
-    for rows in range(fewest, enough + 1):
+
+    def filled(rows: int) -> list[Ints]:
         found = list(_filled(tokens, costs, cap, ranks, rows))
-        if rows == enough and not found:
-            found.append(_refined(tokens, costs, tight, cap, ranks * rows))
-        if found:
-            break
+        return found or ([_refined(tokens, costs, tight, cap, ranks * rows)] if rows == enough else [])
+
+    rows, found = _fewest_found(filled, fewest, enough)
     options = [(bin_of, rows) for bin_of in found]
     if pass_cost > 0:
         options += [(bin_of, rows + 1) for bin_of in _filled(tokens, costs, cap, ranks, rows + 1)]
     return min(
         options, key=lambda option: sum_of_maxima(option[0], costs, ranks, option[1]) + option[1] * pass_cost
     )
+
+
+def _fewest_found(filled: Callable[[int], list[Ints]], fewest: int, enough: int) -> tuple[int, list[Ints]]:
+    """The fewest rows in which `filled` was seen to find room, with what it found; from `fewest` to `enough`,
+    in which it does. Steps double until there is room, and halve back to where there was none: there may be
+    hundreds of numbers in between, and to try one takes as long as a plan."""
+    none, rows, step = fewest - 1, fewest, 1
+    while not (found := filled(rows)):
+        none, rows, step = rows, min(enough, rows + step), 2 * step
+    while rows - none > 1:
+        between = (none + rows) // 2
+        if fewer := filled(between):
+            rows, found = between, fewer
+        else:
+            none = between
+    return rows, found
 
 
 def sum_of_maxima(bin_of: Ints, costs: Ints, ranks: int, rows: int) -> int:

@@ -1,5 +1,7 @@
 """Micro-batch plans for cases that can be checked by eye."""
 
+import time
+
 import pytest
 
 from rljob_runtime.parallel.micro_batches import (
@@ -66,6 +68,24 @@ def test_a_samples_cost_decides_and_its_tokens_fit() -> None:
     lengths, costs = [6, 6, 3, 3], [10.0, 1.0, 1.0, 10.0]
     plan = plan_micro_batches(items(lengths), 9, 2, costs)
     assert sorted(map(tuple, plan)) == [((0, 2),), ((1, 3),)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "micro_batches"),
+    [
+        pytest.param([51] * 4096, 512, id="just above half"),
+        pytest.param([34] * 4096, 256, id="just above a third"),
+        pytest.param([51] * 4096 + [1] * 4096, 512, id="just above half, and one token"),
+        pytest.param([45, 57] * 2048, 384, id="two that do not go together"),
+    ],
+)
+def test_samples_of_which_few_go_beside_each_other(lengths: list[int], micro_batches: int) -> None:
+    """Their tokens alone would go into far fewer rows. To try every number in between takes seconds of the
+    processor, and with twice the samples four times as many."""
+    began = time.process_time()
+    plan = plan_micro_batches(items(lengths), 100, 8)
+    assert time.process_time() - began < 0.7
+    assert [len(rank) for rank in plan] == [micro_batches] * 8
 
 
 @pytest.mark.parametrize(
