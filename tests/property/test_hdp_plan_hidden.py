@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.parallel.cost_model import CostModel, ModelShape, padded
+from rljob_runtime.parallel.first_fit import first_fit
 from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
+from rljob_runtime.parallel.loads import members_of
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from tests.support.shared_passes import check, largest, run
 
@@ -134,3 +136,11 @@ def test_many_short_samples_beside_a_shared_one() -> None:
     lengths = lengths_of("no mean", 512, 5)
     plan = plan_hybrid(lengths, 5, 512, cost)
     assert plan.seconds <= 1.15 * lower_bound(lengths, 5, 512, cost)
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 60), min_size=1, max_size=200))
+def test_a_group_packs_its_samples_first_fit(cap: int, lengths: list[int]) -> None:
+    fitting = [min(length, cap) for length in lengths]
+    bin_of = first_fit(np.array(fitting), cap)
+    passes = [each.samples for each in plan_static(fitting, 1, cap, None, 1).passes]
+    assert passes == members_of(bin_of, int(bin_of.max()) + 1)

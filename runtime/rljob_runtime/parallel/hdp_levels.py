@@ -24,6 +24,8 @@ _EFFORT = 12_000
 """Samples to place in a search: 24 schedules of 512 samples, 600 of 20."""
 _EFFORT_OF_EACH = 6
 """Times that a sample is placed at least where there are many."""
+_BLOCK = 16
+"""Bins that are passed over at once: about the square root of the most that a group has."""
 _LEVELLED = 0.001
 """What a schedule may be longer than the mean of its ranks' work and count as levelled: more ranks for a
 sample would only add to the work."""
@@ -268,16 +270,28 @@ class Levels:
 
     def _first_fit(self, level: int, samples: Sequence[int]) -> list[list[int]]:
         cap, tokens = self._caps[level], self._tokens[level]
+        if sum([tokens[index] for index in samples]) <= cap:
+            return [list(samples)]
         bins: list[list[int]] = []
         room: list[int] = []
+        # Of each block of bins the most room in one: in blocks that it does not fit into, no bin is tried.
+        most: list[int] = []
         for index in samples:
             need = tokens[index]
-            for place, free in enumerate(room):
-                if need <= free:
+            block = 0
+            while block < len(most) and need > most[block]:
+                block += 1
+            # Where it fits into none, the next new bin belongs to the last block, or to one behind it.
+            first = min(block, len(room) // _BLOCK) * _BLOCK
+            for place in range(first, len(room)):
+                if need <= room[place]:
                     bins[place].append(index)
-                    room[place] = free - need
+                    room[place] -= need
                     break
             else:
+                place = len(room)
                 bins.append([index])
                 room.append(cap - need)
+            block = place // _BLOCK
+            most[block : block + 1] = [max(room[block * _BLOCK : (block + 1) * _BLOCK])]
         return bins
