@@ -45,7 +45,7 @@ class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="fo
     """Longest response that the run allowed, in tokens."""
     data: DataFingerprint | None = None
     """The prompts that the uids stand for; None where the lengths fit any."""
-    removed: int = 0
+    removed: _Number = 0
     """Groups whose lines were taken out again, to keep the file small."""
 
 
@@ -162,7 +162,7 @@ _decode_line = msgspec.json.Decoder(ResponseLine).decode
 def _header(path: Path, line: bytes) -> TraceHeader:
     try:
         return _decode_header(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LengthTraceError(
             f"{path} is no length trace: its first line must be a JSON object with format: {FORMAT}, "
             f"samples_per_prompt and max_response_tokens ({error}); {LENGTHS_FILE} in a run's folder is one"
@@ -191,6 +191,8 @@ class _Columns:
             line = _decode_line(text)
         except msgspec.ValidationError as error:
             raise self._wrong(str(error)) from error
+        except RecursionError as error:
+            raise self._wrong("its values are nested too deeply") from error
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._unreadable += 1
             self._first_unreadable = self._first_unreadable or self._number
