@@ -88,7 +88,9 @@ def parse(text: str) -> YamlSource:
     try:
         node = _only_document(loader)
         if not isinstance(node, yaml.MappingNode):
-            raise YamlError([(1, "the file must hold a mapping that begins with apiVersion and kind")])
+            raise YamlError(
+                [(1, "the file must hold fields with values (manifests begin with apiVersion and kind)")]
+            )
         return _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

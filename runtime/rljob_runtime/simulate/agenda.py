@@ -20,9 +20,9 @@ class Agenda:
         heapq.heappush(self._heap, (max(time, self.now), next(self._order), happening))
 
     @property
-    def empty(self) -> bool:
-        """Whether nothing will happen."""
-        return not self._heap
+    def next(self) -> float | None:
+        """When the next happening is; None: nothing will happen."""
+        return self._heap[0][0] if self._heap else None
 
     def advance(self) -> bool:
         """Go to the next time at which anything happens, and let all of it happen; False: nothing will."""

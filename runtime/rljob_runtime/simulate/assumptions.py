@@ -4,7 +4,7 @@ The defaults describe a model of 8 B parameters on one H200 for each engine and 
 measurement; `rljob trace fit` prints what a run measured in this form. Pure.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -38,10 +38,10 @@ class EngineCost(Model):
     """Of a decode step, for each token in the KV cache of the running requests."""
     seconds_per_prefill_token: float = Field(default=5e-5, ge=0, le=1)
     """For each token of a prompt, and of a response that goes on on another engine."""
-    graphs: list[int] | None = Field(default=None, max_length=4096)
+    graphs: list[Annotated[int, Field(le=1048576)]] | None = Field(default=None, max_length=4096)
     """Batch sizes with a captured graph, ascending. Default: those of the job's engines
     (rollout.engine.vllm.captureSizes)."""
-    kv_tokens: int | None = Field(default=750_000, ge=1)
+    kv_tokens: int | None = Field(default=750_000, ge=1, le=1_000_000_000_000)
     """Tokens that the KV cache holds. null: as many as are needed."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -141,6 +141,8 @@ class Rollout:
         self._scheduler.progressed(running, self._agenda.now)
         self._stirred = True
         assert self._physics.report_seconds is not None
-        # Where nothing else will happen, reports would go on for ever.
-        if not self._agenda.empty:
-            self._agenda.at(self._agenda.now + self._physics.report_seconds, self._report)
+        soon = self._agenda.now + self._physics.report_seconds
+        # Where nothing else will happen, reports would go on for ever; where nothing is under way, there is
+        # nothing to tell until something else has happened: a training step may take thousands of reports.
+        if (other := self._agenda.next) is not None:
+            self._agenda.at(soon if self._open else max(soon, other), self._report)

@@ -69,7 +69,7 @@ def test_anchors_and_merge_keys():
     [
         ("", [(1, "the file is empty")]),
         ("# nothing\n", [(1, "the file is empty")]),
-        ("- a\n", [(1, "the file must hold a mapping that begins with apiVersion and kind")]),
+        ("- a\n", [(1, "the file must hold fields with values (manifests begin with apiVersion and kind)")]),
         ("a: 1\n---\nb: 1\n", [(3, "a second document begins here; one file holds one RLJob")]),
         ("a: [1\nb: 2\n", [(2, "not YAML: expected ',' or ']', but got ':' (the [ or { of line 1 is open)")]),
         ("a: 1\nb: {c: [1, 2\n", [

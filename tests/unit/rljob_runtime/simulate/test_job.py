@@ -225,3 +225,14 @@ def test_no_deadline_is_nearer_than_it_must_be() -> None:
 
     shapes = [EngineShape("fast", 16, None, StepCost(0.03, 3e-5, 1e-8, 1.5e-4))] * 3
     no_slower(work, shapes, 0.8, JobModel(Bound(1, 128), steps=4, trainer_seconds=48.0, sync_seconds=0.65))
+
+
+def test_nothing_is_reported_while_the_trainer_alone_works() -> None:
+    """A step of the trainer may take as long as tens of thousands of reports, and each of them takes time."""
+    scheduler = InOrder()
+    model = JobModel(Bound(0, 2), steps=2, trainer_seconds=10_000.0)
+    shape, physics = EngineShape("fast", 64, None, SECOND), Physics(report_seconds=4.0)
+    result = simulate_job(equal_groups(4, 10), [shape], physics, scheduler, model)
+    assert result.steps == pytest.approx((10_010, 20_020))
+    # After 4 and 8 seconds of 10, in which four responses run; once more; and when the trainer has trained.
+    assert [sum(report.values()) for report in scheduler.reports] == [16, 32, 0, 0, 16, 32, 0, 0]
