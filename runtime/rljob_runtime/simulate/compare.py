@@ -8,7 +8,7 @@ from rljob_api.job import Spec
 from rljob_api.pools import MOST_WORKERS
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.simulate.outcome import Outcome
-from rljob_runtime.simulate.site import Site, Sizes, routed
+from rljob_runtime.simulate.site import Site, Sizes, allowed, routed
 from rljob_runtime.simulate.workload import Workload
 
 Draw = Callable[[Site, int], Workload]
@@ -60,11 +60,11 @@ class Sized:
 
 
 def policies(spec: Spec) -> list[str]:
-    """Names, in rollout.routing, of the policies that fit a job, its own one among them."""
+    """Names, in rollout.routing, of the policies that a job may have and that differ for it, with its own."""
     pools, routing = spec.pools, spec.training.rollout.routing
     names = ["adjacent", "interleaved", "leastInFlight", "adaptive"]
     both = pools.heavy_rollout.replicas and pools.fast_rollout.replicas
-    if both or (routing is not None and routing.probe is not None):
+    if (routing is not None and routing.probe is not None) or (both and allowed(routed(spec, "probe"))):
         names.insert(3, "probe")
     return names
 

@@ -229,3 +229,9 @@ def routed(spec: Spec, policy: str) -> Spec:
         return spec
     other = rollout.model_copy(update={"routing": Routing.model_validate({policy: {}})})
     return spec.model_copy(update={"training": spec.training.model_copy(update={"rollout": other})})
+
+
+def allowed(spec: Spec) -> bool:
+    """Whether a job may have the rollout.routing that this one has, of whose fields each is right."""
+    models = (spec, spec.training, spec.training.rollout)
+    return all(rule.holds(model) for model in models for rule in model.all_rules())

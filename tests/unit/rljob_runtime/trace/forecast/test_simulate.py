@@ -53,9 +53,9 @@ def site(changes: dict[str, Any] | None = None, steps: int = 3) -> Site:
 
 
 def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None:
-    text = forecast(Options(manifest(tmp_path), seeds=2))
+    text = forecast(Options(manifest(tmp_path, {"training.schedule.promptsPerBatch": 5}), seeds=2))
     assert text.startswith(
-        "test: 1 trainer, 2 fast and 1 heavy workers; 4 prompts of 2 responses a step, bound 1; 4 steps, 2 s"
+        "test: 1 trainer, 2 fast and 1 heavy workers; 5 prompts of 2 responses a step, bound 1; 4 steps, 2 s"
     )
     for policy in ("adjacent", "interleaved", "leastInFlight", "probe", "adaptive"):
         assert f"\n{policy}" in text
@@ -282,9 +282,18 @@ def test_a_slow_trainer_gets_more_workers() -> None:
     assert best(1.0).trainer > best(1e-6).trainer == 1
 
 
-def test_policies_that_need_both_pools_are_compared_where_there_are_both() -> None:
-    assert "probe" in policies(site().spec)
-    assert "probe" not in policies(site({"pools.heavyRollout.replicas": 0}).spec)
+@pytest.mark.parametrize(
+    ("changes", "probe"),
+    [
+        pytest.param({}, True, id="two pools"),
+        pytest.param({"pools.heavyRollout.replicas": 0}, False, id="one pool"),
+        pytest.param({"training.rollout.samplesPerPrompt": 1}, False, id="no response beside its probe"),
+        pytest.param({"training.schedule.promptsPerBatch": 4}, False, id="a fifth of the prompts is none"),
+    ],
+)
+def test_policies_are_compared_that_the_job_may_have(changes: dict[str, Any], probe: bool) -> None:
+    found = policies(site({"training.schedule.promptsPerBatch": 5} | changes).spec)
+    assert found == ["adjacent", "interleaved", "leastInFlight", *["probe"] * probe, "adaptive"]
 
 
 def test_each_policy_gets_the_same_work() -> None:
