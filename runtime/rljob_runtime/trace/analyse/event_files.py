@@ -5,17 +5,20 @@ out, the others of its file are kept.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import Event, WorkerInfo
 
-_STEP = "step_"
+_STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _BLOCK_BYTES = 1 << 18
 _decoder = msgspec.json.Decoder(Event)
+_worker_decoder = msgspec.json.Decoder(WorkerInfo)
 
 
 @dataclass
@@ -33,9 +36,8 @@ def read_steps(events: Path, tally: Tally, first: int = 0) -> Iterator[tuple[int
         if step < first:
             continue
         found: list[Event] = []
-        for name in sorted(os.listdir(folder)):
-            if name.startswith("worker_") and name.endswith(".jsonl"):
-                found.extend(parse((folder / name).read_bytes(), tally))
+        for file in _worker_files(folder):
+            found.extend(parse(file.read_bytes(), tally))
         yield step, found
 
 
@@ -43,13 +45,12 @@ def read_blocks(events: Path, tally: Tally) -> Iterator[list[Event]]:
     """All events, some thousands at a time, in the order of `read_steps`. Nothing where the folder does not
     exist."""
     for _, folder in sorted(_step_folders(events)):
-        for name in sorted(os.listdir(folder)):
-            if name.startswith("worker_") and name.endswith(".jsonl"):
-                with (folder / name).open("rb") as file:
-                    # Whole lines, of this many bytes together.
-                    while lines := file.readlines(_BLOCK_BYTES):
-                        if found := parse(b"".join(lines), tally):
-                            yield found
+        for worker_file in _worker_files(folder):
+            with worker_file.open("rb") as file:
+                # Whole lines, of this many bytes together.
+                while lines := file.readlines(_BLOCK_BYTES):
+                    if found := parse(b"".join(lines), tally):
+                        yield found
 
 
 def first_step(events: Path) -> int:
@@ -63,7 +64,7 @@ def read_workers(events: Path) -> list[WorkerInfo]:
     found = []
     for file in events.glob("worker_*.json"):
         try:
-            found.append(msgspec.json.decode(file.read_bytes(), type=WorkerInfo))
+            found.append(decode_typed(_worker_decoder, file.read_bytes()))
         except msgspec.DecodeError:
             continue
     return sorted(found, key=lambda worker: worker.rank)
@@ -74,7 +75,7 @@ def parse(data: bytes, tally: Tally) -> list[Event]:
     try:
         # All lines in one call; one by one, which is slower, only where a line is damaged.
         return _decoder.decode_lines(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return list(_parse_singly(data, tally))
 
 
@@ -83,7 +84,7 @@ def _parse_singly(data: bytes, tally: Tally) -> Iterator[Event]:
         if not line.strip():
             continue
         try:
-            yield _decoder.decode(line)
+            yield decode_typed(_decoder, line)
         except msgspec.DecodeError:
             tally.unreadable += 1
 
@@ -92,6 +93,11 @@ def _step_folders(events: Path) -> Iterator[tuple[int, Path]]:
     if not events.is_dir():
         return
     for folder in events.iterdir():
-        number = folder.name.removeprefix(_STEP)
-        if folder.name.startswith(_STEP) and number.isdigit():
-            yield int(number), folder
+        if (named := _STEP_FOLDER.fullmatch(folder.name)) is not None and folder.is_dir():
+            yield int(named[1]), folder
+
+
+def _worker_files(folder: Path) -> list[Path]:
+    """The event files of a step, by name."""
+    names = (name for name in os.listdir(folder) if name.startswith("worker_") and name.endswith(".jsonl"))
+    return [folder / name for name in sorted(names) if (folder / name).is_file()]

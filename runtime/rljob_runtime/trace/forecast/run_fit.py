@@ -30,6 +30,8 @@ _TRAINS = frozenset(
 """Events of a trainer rank that belong to a step."""
 _LOADS = frozenset({"weight_pause", "weight_load", "weight_resume"})
 """Events of an engine that stands still for new weights."""
+_COUNTS = {"tokens": 0, "length": 0, "uid": -1}
+"""What an attempt's event is recorded with, and what is taken where it lacks it."""
 _FEWEST_STEPS = 3
 """Steps that a fit of the trainer needs, and those of which an engine's first one is left out of a fit."""
 
@@ -145,8 +147,9 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorde
         for event in events:
             key = event.pool, event.worker
             if event.event == "generate":
-                found.attempts[key].append(_attempt(event, prompts))
-                found.ended[key].append(step)
+                if (attempt := _attempt(event, prompts)) is not None:
+                    found.attempts[key].append(attempt)
+                    found.ended[key].append(step)
             elif event.event in _LOADS:
                 found.stands[key].append((event.start, event.duration))
                 found.loads += event.event == "weight_load"
@@ -183,11 +186,12 @@ class _Prompts:
         return self._tokens.get(uid, self._mean)
 
 
-def _attempt(event: Event, prompts: _Prompts) -> Attempt:
-    extra = event.extra
-    tokens, length = int(extra.get("tokens", 0)), int(extra.get("length", 0))
-    earlier = prompts.tokens(int(extra.get("uid", -1))) + max(0, length - tokens)
-    return Attempt(event.start, event.end, tokens, earlier)
+def _attempt(event: Event, prompts: _Prompts) -> Attempt | None:
+    """None where the event does not say how many tokens it stands for."""
+    tokens, length, uid = (event.extra.get(name, other) for name, other in _COUNTS.items())
+    if not (isinstance(tokens, int) and isinstance(length, int) and isinstance(uid, int)):
+        return None
+    return Attempt(event.start, event.end, tokens, prompts.tokens(uid) + max(0, length - tokens))
 
 
 def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) -> list[Attempt]:

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
 from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER, TensorBoardFile
@@ -36,6 +37,7 @@ from rljob_runtime.trace.record.thinning import thinned_between
 from rljob_runtime.trace.record.whole_lines import whole_lines
 
 _log = logging.getLogger(__name__)
+_row_decoder = msgspec.json.Decoder(dict[str, Any])
 
 METRICS_FILE = "metrics.jsonl"
 MOST_BYTES = 64 << 20
@@ -285,7 +287,7 @@ def read_metrics(path: Path) -> Metrics:
         return metrics
     for line in lines:
         try:
-            row = msgspec.json.decode(line, type=dict[str, Any])
+            row = decode_typed(_row_decoder, line)
         except msgspec.DecodeError:
             metrics.unreadable += 1
             continue

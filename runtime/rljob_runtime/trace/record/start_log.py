@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import append_line
 
 STARTS_FILE = "starts.jsonl"
@@ -44,6 +45,9 @@ class Start(msgspec.Struct, frozen=True):
         return self.cause in ("resumed", "trainer lost")
 
 
+_decoder = msgspec.json.Decoder(Start)
+
+
 def append_start(run_folder: Path, start: Start) -> None:
     """Add a line; raises `OSError`."""
     append_line(run_folder / STARTS_FILE, msgspec.json.encode(start))
@@ -58,7 +62,7 @@ def read_starts(run_folder: Path) -> list[Start]:
     found = []
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=Start))
+            found.append(decode_typed(_decoder, line))
         except msgspec.DecodeError:
             continue
     return found

@@ -76,6 +76,40 @@ def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
     assert found.lengths.mean == pytest.approx(300, rel=0.25)
 
 
+EVENT = b'{"event": "generate", "start": 5.0, "duration": 1.0, "step": 0, "worker": "%s", "pool": "fast", '
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(EVENT % b"fast-\xc3" + b'"extra": {}}', id="not UTF-8"),
+        pytest.param(EVENT % b"fast-0" + b'"extra": {"a": ' + b"[" * 100_000, id="nested too deeply"),
+        pytest.param(EVENT % b"fast-0" + b'"extra": {"tokens": "two", "uid": null}}', id="no numbers"),
+    ],
+)
+def test_lines_that_are_no_event_of_a_response_are_left_out(run: Path, line: bytes) -> None:
+    before = fit_run(run)
+    with (run / EVENTS_FOLDER / "step_0" / "worker_0.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    assert fit_run(run) == before
+
+
+def test_other_files_among_those_of_events_are_passed_over(run: Path) -> None:
+    before = fit_run(run)
+    (run / EVENTS_FOLDER / "step_²").mkdir()
+    (run / EVENTS_FOLDER / "step_7").touch()
+    (run / EVENTS_FOLDER / "step_0" / "worker_99.jsonl").mkdir()
+    assert fit_run(run) == before
+
+
+@pytest.mark.parametrize("line", [b'{"step": "\xff"}', b'{"step": ' + b"[" * 100_000])
+def test_lines_that_are_no_metrics_are_left_out(run: Path, line: bytes) -> None:
+    before = fit_run(run)
+    with (run / METRICS_FILE).open("ab") as file:
+        file.write(b"\n" + line)
+    assert fit_run(run) == before
+
+
 def test_comments_say_how_good_the_fit_is(run: Path) -> None:
     text = fit_run(run)
     assert "# engines.fast: 240 attempts on 2 engines, R² of their durations 1.000" in text
