@@ -161,12 +161,17 @@ def value_at(model: Model, path: str) -> Any:
     return value
 
 
+def _written(value: int | float | str) -> str:
+    """A value as YAML writes it: true, and not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def describe(rule: Rule, model: Model) -> str:
     """The rule's message with the values that broke it."""
     if isinstance(model, OneOf) and rule.fields == ("",):
         said = [to_camel(name) for name in model.one_of if getattr(model, name) is not None]
         return f"{rule.message} (found {' and '.join(said) or 'none'})"
     values = [(path, value_at(model, path)) for path in rule.fields]
-    shown = [f"{path} is {value}" for path, value in values if isinstance(value, int | float | str)]
+    shown = [f"{path} is {_written(value)}" for path, value in values if isinstance(value, int | float | str)]
     shown += rule.named(model) if rule.named is not None else []
     return f"{rule.message} ({', '.join(shown)})" if shown else rule.message

@@ -107,6 +107,8 @@ def _no_mapping(owner: type[BaseModel], found: Any) -> str:
     known = choices or list(yaml_fields(owner))
     if len(known) > _FEW_FIELDS:
         return f"must be a mapping (found {_show(found)})"
+    if not known:
+        return f"must be {{}}, for it has no fields (found {_show(found)})"
     fields = f"one of {', '.join(known)}" if choices else ", ".join(known)
     meant = nearest(found, choices) if isinstance(found, str) else None
     written = f": write {{{meant}: {{}}}}" if meant else ""
@@ -177,6 +179,18 @@ def _missing(model: type[BaseModel], path: Path) -> str:
     choices = getattr(_type_at(model, path), "one_of", ())
     one = f" by one of {', '.join(map(to_camel, choices))}" if choices else ""
     return f"must be set{one}{f' ({about})' if about else ''}"
+
+
+def blank(model: type[BaseModel], path: Path) -> str | None:
+    """What is to be said of the field of a document at `path` behind whose name nothing is written; None
+    where that can mean nothing but that it is left out. Of a block it may mean that it is to have its
+    defaults, too."""
+    block = _type_at(model, path)
+    if block is None:
+        return None
+    choices = [to_camel(name) for name in getattr(block, "one_of", ())]
+    written = f"one of {', '.join(choices)}" if choices else "{} for its defaults"
+    return f"nothing is written behind it: write {written}, or take it out"
 
 
 def _show(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
-from rljob_api.errors import Problem, nearest, problems, yaml_fields
+from rljob_api.errors import Problem, blank, nearest, problems, yaml_fields
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 from rljob_runtime.manifest.unset import unset
 
@@ -88,13 +88,21 @@ def read(path: Path) -> Manifest:
         raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
     try:
         job = RLJob.model_validate(source.value)
-        found = list(unset(source.value))
+        found = [*unset(source.value), *_blank(source)]
     except ValidationError as error:
         found = problems(error, RLJob)
+        told = {problem.path for problem in found}
+        found += [problem for problem in _blank(source) if problem.path not in told]
         raise ManifestError(Finding(name, source.line(item.path), item) for item in found) from error
     if found:
         raise ManifestError(Finding(name, source.line(item.path), item) for item in found)
     return Manifest(path, job, source)
+
+
+def _blank(source: YamlSource) -> list[Problem]:
+    """Blocks behind whose name nothing is written: they would be left out, and who names one wants it."""
+    said = ((path, blank(RLJob, path)) for path in source.blank)
+    return [Problem(path, what) for path, what in said if what is not None]
 
 
 def _check_kind(value: dict[str, Any]) -> list[Problem]:

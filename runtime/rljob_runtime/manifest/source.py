@@ -27,6 +27,8 @@ class YamlSource:
     value: dict[str, Any]
     lines: dict[Path, int]
     """Line, from 1, of every mapping key and list item."""
+    blank: tuple[Path, ...] = ()
+    """Keys behind which nothing is written, not even null."""
 
     def line(self, path: Path) -> int:
         """Line of the field at a path, or of the nearest field above it that is written down."""
@@ -132,6 +134,7 @@ class _Reader:
     def __init__(self, loader: _Loader) -> None:
         self._loader = loader
         self._lines: dict[Path, int] = {}
+        self._blank: list[Path] = []
         self._faults: list[tuple[int, str]] = []
         self._nodes = 0
 
@@ -139,7 +142,7 @@ class _Reader:
         value = self._mapping(node, ())
         if self._faults:
             raise YamlError(sorted(self._faults))
-        return YamlSource(value, self._lines)
+        return YamlSource(value, self._lines, tuple(self._blank))
 
     def _value(self, node: yaml.Node, path: Path) -> Any:
         self._nodes += 1
@@ -181,6 +184,8 @@ class _Reader:
                 continue
             key = key_node.value
             self._lines[(*path, key)] = line
+            if isinstance(value_node, yaml.ScalarNode) and not value_node.value and not value_node.style:
+                self._blank.append((*path, key))
             result[key] = self._value(value_node, (*path, key))
         return result
 

@@ -97,6 +97,15 @@ from tests.support.jobs import REMOVED, job
         ),
         ({"training": 3}, "spec.training: must be a mapping (found 3)."),
         (
+            {"training.rollout.routing": {"adaptive": True}},
+            "spec.training.rollout.routing.adaptive: must be {}, for it has no fields (found true).",
+        ),
+        (
+            {"training.parallel.cpuOffload": True},
+            "spec.training.parallel.cpuOffload: training.parallel.cpuOffload is for accelerator: nvidia and "
+            "ascend: CPUs compute in main memory (training.parallel.cpuOffload is true, accelerator is cpu).",
+        ),
+        (
             {"training.algorithm": {"kl": 0.1}},
             "spec.training.algorithm.kl: must be a mapping with coefficient, estimator (found 0.1).",
         ),

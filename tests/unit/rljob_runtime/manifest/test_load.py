@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.manifest.source import YamlError, parse
+from tests.support.jobs import job
 
 ROOT = Path(__file__).parents[4]
 DEEP = "nested too deeply: more than 100"
@@ -161,6 +163,34 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
         "10  spec.training.schedule: must be set by one of totalSteps, epochs (Steps and batches).",
         "13  spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "told"),
+    [
+        ("overSampling:", ["overSampling: nothing is written behind it: write {} for its defaults"]),
+        ("filter: {zeroVariance: }", ["filter.zeroVariance: nothing is written behind it: write {} for its"]),
+        ("routing:", ["routing: nothing is written behind it: write one of adjacent, interleaved, "]),
+        ("routing: {probe: }", [
+            "routing: set exactly one of", "routing.probe: nothing is written behind it: write {} for its"]),
+        ("filter:", ["filter: must be a mapping with zeroVariance, passRate (found nothing)"]),
+        # Where null is written, or the field is no block, it is meant.
+        ("{overSampling: null, forcedLengths: }", []),
+    ],
+)  # fmt: skip
+def test_a_block_is_not_left_out_because_nothing_is_written_behind_it(
+    tmp_path: Path, rollout: str, told: list[str]
+) -> None:
+    text = yaml.safe_dump(job({"training.rollout": "ROLLOUT"}))
+    path = tmp_path / "job.yaml"
+    path.write_text(text.replace("rollout: ROLLOUT", f"rollout:\n      {rollout}"))
+    if not told:
+        assert read(path).job.spec.training.rollout.over_sampling is None
+        return
+    found = errors_of(tmp_path, path.read_text())
+    assert len(found) == len(told)
+    for line, words in zip(found, told, strict=True):
+        assert f"spec.training.rollout.{words}" in line
 
 
 def test_the_last_line_counts(tmp_path):
