@@ -21,6 +21,7 @@ from rljob_api.model import RandomModel
 from rljob_runtime.job_errors import OwnFunctionFailed
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.logger_packages import check_loggers
+from rljob_runtime.manifest.no_effect import without_effect
 from rljob_runtime.manifest.traps import traps
 from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
 from rljob_runtime.weights.model_files import folder_parameters
@@ -61,6 +62,7 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
     return errors, [
         *(problem for problem, certain in tried if not certain),
         *traps(job, texts.epoch.rows if texts.epoch else None),
+        *without_effect(job),
     ]
 
 

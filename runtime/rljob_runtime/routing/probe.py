@@ -71,10 +71,16 @@ class _Plan:
     """Responses above the cap that may stay: there was no heavy engine when they came to it."""
 
 
+def heavy_count(prompts: int, share: float) -> int:
+    """How many of a cohort's prompts are the `share` that goes to the heavy pool: to the nearest whole
+    number, halves up."""
+    return math.floor(share * prompts + 0.5)
+
+
 def longest(lengths: list[int], share: float) -> list[int]:
-    """The places in `lengths` of the longest `share` of them, to the nearest whole number, halves up; the
-    longest first, of equals the one that comes first."""
-    count = math.floor(share * len(lengths) + 0.5)
+    """The places in `lengths` of the longest `share` of them; the longest first, of equals the one that comes
+    first."""
+    count = heavy_count(len(lengths), share)
     return sorted(range(len(lengths)), key=lambda place: -lengths[place])[:count]
 
 
