@@ -26,6 +26,9 @@ LENGTHS_FILE = "lengths.jsonl"
 FORMAT = "rljob-lengths-1"
 """What the header calls the file's format."""
 
+_GZIP = b"\x1f\x8b"
+"""What a file of gzip begins with."""
+
 # What the arrays of a `LengthTrace` hold.
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -165,8 +168,18 @@ def _header(path: Path, line: bytes) -> TraceHeader:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LengthTraceError(
             f"{path} is no length trace: its first line must be a JSON object with format: {FORMAT}, "
-            f"samples_per_prompt and max_response_tokens ({error}); {LENGTHS_FILE} in a run's folder is one"
+            f"samples_per_prompt and max_response_tokens ({_what(line, error)}); {LENGTHS_FILE} in a run's "
+            "folder is one"
         ) from error
+
+
+def _what(line: bytes, error: Exception) -> str:
+    """What is wrong with a first line."""
+    if not line.strip():
+        return "it is empty"
+    if line.startswith(_GZIP):
+        return "the file is compressed: unpack it with gunzip"
+    return str(error)
 
 
 class _Columns:

@@ -1,5 +1,6 @@
 """Length traces: what is read from a file, and which files are refused."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,10 @@ def test_lines_that_were_cut_off_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "is no length trace: its first line must be"),
+        ([], r"is no length trace: its first line must be .* \(it is empty\)"),
         ([{"step": 0, "time": 1.0}], "is no length trace"),
         (["not json"], "is no length trace"),
+        ([""], r"is no length trace: its first line .* \(it is empty\)"),
         ([{**HEADER, "format": "rljob-lengths-2"}], "Invalid value 'rljob-lengths-2'"),
         ([{**HEADER, "samples_per_prompt": 0}], r"Expected `int` >= 1 - at `\$.samples_per_prompt`"),
         ([{**HEADER, "removed": -7}], r"Expected `int` >= 0 - at `\$.removed`"),
@@ -95,6 +97,13 @@ def test_other_files_are_refused(tmp_path: Path, lines: list[Any], message: str)
         read_length_trace(written(tmp_path / "t", *lines))
     assert str(tmp_path / "t") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_compressed_file_is_told_to_be_unpacked(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(HEADER).encode()))
+    with pytest.raises(LengthTraceError, match=f"{file} .* \\(the file is compressed: unpack it with gunzip"):
+        read_length_trace(file)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
