@@ -64,11 +64,13 @@ def plan_micro_batches(
         raise ValueError(f"{ranks} ranks: there must be one or more")
     if not items:
         return [[] for _ in range(ranks)]
-    # Together, so that both have one unit after they are made whole.
-    priced = whole(np.append(tokens if costs is None else np.asarray(costs), pass_cost))
-    if len(priced) != len(items) + 1:
-        raise ValueError(f"{len(items)} samples have {len(priced) - 1} costs: each must have one")
-    values, per_pass = priced[:-1], int(priced[-1])
+    # Together, so that both have one unit after they are made whole; with a pass for each sample, so that the
+    # passes of any plan sum exactly.
+    number = len(items)
+    priced = whole(np.append(tokens if costs is None else np.asarray(costs), pass_cost * number))
+    if len(priced) != number + 1:
+        raise ValueError(f"{number} samples have {len(priced) - 1} costs: each must have one")
+    values, per_pass = priced[:-1], int(priced[-1]) // number
     if in_step:
         return _in_step(tokens, values, per_pass, cap, ranks)
     return _apart(tokens, values, per_pass, cap, ranks)

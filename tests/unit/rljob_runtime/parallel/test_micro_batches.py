@@ -114,6 +114,12 @@ def test_ranks_that_wait_once_count_their_passes() -> None:
     assert [len(rank) for rank in plan] == [1, 2]
 
 
+@pytest.mark.parametrize("in_step", [True, False])
+def test_passes_that_cost_far_more_than_their_samples(in_step: bool) -> None:
+    plan = plan_micro_batches(items([1] * 1000), 1, 2, [1.0] * 1000, 1e6, in_step)
+    assert [len(rank) for rank in plan] == [500, 500]
+
+
 @pytest.mark.parametrize(
     ("plan", "in_step", "expected"),
     [
