@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import RLJob
+from rljob_api.accelerators import CPU_HEAD_DIMS
 from rljob_api.errors import Problem
-from rljob_api.job import CPU_HEAD_DIMS
 
 
 def check_head_width(job: RLJob, config: Mapping[str, Any]) -> Problem | None:
