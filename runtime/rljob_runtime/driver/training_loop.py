@@ -26,8 +26,9 @@ from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import JobState
+from rljob_runtime.rollout.broadcast import Broadcaster
 from rljob_runtime.rollout.rollouter import Rollouter
-from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSync
+from rljob_runtime.rollout.weight_sync import WeightSync
 from rljob_runtime.trace.record.event_log import EventLog
 
 _LOOKS = 10

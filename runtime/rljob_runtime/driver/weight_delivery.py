@@ -12,8 +12,9 @@ from typing import Protocol
 from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.rollout.broadcast import Broadcaster
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.rollout.weight_sync import Broadcaster, Pull, Push
+from rljob_runtime.rollout.weight_sync import Pull, Push
 
 log = logging.getLogger(__name__)
 

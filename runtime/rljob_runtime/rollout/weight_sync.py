@@ -12,15 +12,13 @@ Guarantees:
   spans two versions;
 - an engine that does not answer within the deadline is lost, and the others go on; one that is to finish
   what it runs may take as long as it generates tokens;
-- an engine that is lost while a version is broadcast ends the broadcast within seconds: the trainer goes on,
-  and an engine that has not got the version by then is lost too, for it waits in a group that is no more;
 - an engine is taken out, or set aside, only where no group of a collective transport is under way with it;
 - an engine that is set aside keeps its version until it is taken back, and joins then with the newest one.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
@@ -28,6 +26,7 @@ from msgspec import structs
 
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
+from rljob_runtime.rollout.broadcast import SETTLE_SECONDS, Broadcaster, Broadcasts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sources import WeightSources
@@ -35,25 +34,6 @@ from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import FETCHED, STORED
 
 log = logging.getLogger(__name__)
-
-_SETTLE_SECONDS = 15.0
-"""How long an engine may take to finish with a version after its broadcast was broken off."""
-
-
-class Broadcaster(Protocol):
-    """What sends a version to all engines at once: the trainer, with a collective transport."""
-
-    turn: asyncio.Lock
-    """Held while the trainer is at something that a broadcast would have to wait for."""
-
-    async def transmit(self, ref: WeightRef) -> bool:
-        """Send a version to the engines that load it, given the reference of any one of them; False where
-        that was broken off."""
-        ...
-
-    async def break_off(self, ref: WeightRef, why: str) -> None:
-        """An engine that `transmit` of `ref` sends to is lost: end it."""
-        ...
 
 
 class WeightSync(Protocol):
@@ -180,17 +160,15 @@ class EngineSync:
 class Push:
     """Interrupts all engines at once, lets them load, and resumes them."""
 
-    def __init__(self, sync: EngineSync, mode: PauseMode, settle: float = _SETTLE_SECONDS) -> None:
+    def __init__(self, sync: EngineSync, mode: PauseMode, settle: float = SETTLE_SECONDS) -> None:
         """`settle`: seconds that engines get to finish with a version whose broadcast was broken off."""
         self.newest: WeightRef | None = None
         self.newest_changed = ChangeSignal()
         self._sync = sync
         self._mode = mode
-        self._settle = settle
         self._sources = WeightSources()
+        self._broadcasts = Broadcasts(sync.pool, self._sources, settle)
         self._one_at_a_time = asyncio.Lock()
-        self._engines_changed = asyncio.Event()
-        sync.pool.listen(self._engines_changed.set)
 
     async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         # Neither has a deadline: who holds the lock is at an update, whose steps have deadlines, and who
@@ -229,7 +207,7 @@ class Push:
             await asyncio.gather(*loads)
         elif refs:
             loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
-            await self._broadcast(broadcaster, refs[0], loading)
+            await self._broadcasts.send(broadcaster, refs[0], loading)
         await self._resume(slots)
 
     async def _update_staged(
@@ -244,7 +222,7 @@ class Push:
                 asyncio.ensure_future(self._sync.prepare(slot, own)): slot
                 for slot, own in zip(slots, refs, strict=True)
             }
-            await self._broadcast(broadcaster, refs[0], arriving)
+            await self._broadcasts.send(broadcaster, refs[0], arriving)
         self.newest = ref
         self.newest_changed.notify()
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in slots))
@@ -256,72 +234,6 @@ class Push:
         # Without an await between them: all that waits would be placed on the first one.
         for slot in slots:
             self._sync.pool.join(slot)
-
-    async def _broadcast(
-        self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
-    ) -> None:
-        """Send a version while the engines take it; the tasks of `loading` have ended afterwards."""
-        sending = asyncio.ensure_future(self._send(broadcaster, ref, loading))
-        try:
-            # The transmission has a deadline of the trainer's, and each load one of its own.
-            await asyncio.wait((sending,))
-            if _failed(sending) or not sending.result():
-                self._sources.forget()
-                await self._give_up_waiting(ref, loading)
-            else:
-                await asyncio.wait(loading)
-        finally:
-            for task in (sending, *loading):
-                task.cancel()
-            outcomes = await asyncio.gather(sending, *loading, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-
-    async def _send(
-        self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
-    ) -> bool:
-        """Send a version; False where an engine was lost on the way."""
-        transmitting = asyncio.ensure_future(broadcaster.transmit(ref))
-        try:
-            lost = await self._over_or_broken(transmitting, loading)
-            if lost is not None:
-                log.warning("engine %s was lost in the broadcast of version %d", lost, ref.version)
-                await broadcaster.break_off(ref, f"engine {lost} was lost")
-            return await transmitting
-        finally:
-            transmitting.cancel()
-            await asyncio.gather(transmitting, return_exceptions=True)
-
-    async def _over_or_broken(
-        self, transmitting: "asyncio.Task[bool]", loading: Mapping["asyncio.Task[None]", EngineSlot]
-    ) -> str | None:
-        """Wait until the transmission is over, or an engine cannot take part in it any more: its name."""
-        while not transmitting.done():
-            # Before the look: a loss after it ends the wait.
-            self._engines_changed.clear()
-            for task, slot in loading.items():
-                if not slot.alive or _failed(task):
-                    return slot.engine.name
-            changed = asyncio.ensure_future(self._engines_changed.wait())
-            under_way = [task for task in loading if not task.done()]
-            # Ends with the transmission, whose deadline is the trainer's.
-            try:
-                await asyncio.wait((transmitting, changed, *under_way), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-        return None
-
-    async def _give_up_waiting(
-        self, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
-    ) -> None:
-        """The group is no more: engines that do not finish with what they got will never."""
-        _, stuck = await asyncio.wait(loading, timeout=self._settle)
-        for task in stuck:
-            slot = loading[task]
-            self._sync.pool.lost(
-                slot, f"engine {slot.engine.name}: the broadcast of version {ref.version} was broken off"
-            )
 
     async def remove(self, slot: EngineSlot) -> None:
         if self.newest is None or self.newest.transport in STORED:
@@ -421,7 +333,3 @@ class Pull:
         elif slot not in self._updating:
             self._updating.add(slot)
             await self._catch_up(slot)
-
-
-def _failed(task: "asyncio.Task[Any]") -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
