@@ -182,7 +182,7 @@ def test_ranks_with_different_plans_train_nothing(ranks: RankProcesses, model: P
     outcomes = ranks.outcomes(4, take_step, Case(model, Random(1, differing=2)))
     for done, text in outcomes:
         assert not done
-        assert "PlansDiffer: step 0: the ranks planned different micro-batches (other than rank 0: 2)" in text
+        assert "PlansDiffer: step 1: the ranks planned different micro-batches (other than rank 0: 2)" in text
 
 
 def test_a_rank_that_dies_ends_the_step(ranks: RankProcesses, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_rank_that_dies_ends_the_step(ranks: RankProcesses, tmp_path: Path) ->
     assert time.monotonic() - began < 150
     assert outcomes[1] == (False, "the process died")
     assert not outcomes[0][0]
-    assert "RankLost: step 0: another rank of the trainer ended" in outcomes[0][1]
+    assert "RankLost: step 1: another rank of the trainer ended" in outcomes[0][1]
 
 
 def _die_in_the_step(rank: int, world_size: int, store: Path, folder: Path) -> None:

@@ -42,7 +42,7 @@ ENDINGS: dict[str, tuple[Callable[[Path], None], ExitCode, str]] = {
     "a gradient that is not finite": (
         overflowing,
         ExitCode.FAILED,
-        "step 0: the gradient is not finite, so the weights were left as they are: lower",
+        "step 1: the gradient is not finite, so the weights were left as they are: lower",
     ),
 }
 

@@ -166,7 +166,7 @@ async def test_a_teacher_that_scores_nothing_ends_the_job(tmp_path: Path) -> Non
     assert code == ExitCode.FAILED, said
     assert (
         f"training.algorithm.distillation.teacher.server: 'teacher' at {fake.url.removeprefix('http://')} "
-        "failed for all 8 samples of step 0, before any was scored." in said
+        "failed for all 8 samples of step 1, before any was scored." in said
     )
     assert "out of order" in said
     assert (

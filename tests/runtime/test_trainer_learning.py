@@ -103,7 +103,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path)
         before = {name: tensor.clone() for name, tensor in trainer.weights()}
         with (
             np.errstate(invalid="ignore"),
-            pytest.raises(TrainingDiverged, match="step 3: the gradient is not finite"),
+            pytest.raises(TrainingDiverged, match="step 4: the gradient is not finite"),
         ):
             trainer.train_step(3, 3, broken)
         assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())

@@ -49,7 +49,7 @@ def test_a_loss_and_advantages_of_the_job_s_own(tmp_path: Path) -> None:
     broken = {"policyLoss": {"custom": {"function": f"{module}:never_finite"}}}
     with worker(trainer_job(**settings(broken, 64)), folder) as trainer:
         before = [each.clone() for each in trainer._policy.parameters()]
-        with pytest.raises(TrainingDiverged, match=f'step 0: .*see that "{module}:never_finite"'):
+        with pytest.raises(TrainingDiverged, match=f'step 1: .*see that "{module}:never_finite"'):
             trainer.train_step(0, 0, groups(6, seed=0, version=0))
         for one, other in zip(trainer._policy.parameters(), before, strict=True):
             assert torch.equal(one, other)

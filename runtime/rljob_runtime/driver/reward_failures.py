@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rljob_runtime.rewards import TEACHER, failure_reason
 from rljob_runtime.samples import Group
+from rljob_runtime.step_numbers import step_number
 
 OUTAGE_SAMPLES = 64
 """So many samples in a row without a reward are an outage, and not bad luck in a small step."""
@@ -61,6 +62,7 @@ class RewardFailures:
         if len(failed) < len(found) or not failed:
             self._in_a_row = 0
             return
+        number = step_number(step)
         samples = sum(count for count, _ in failed)
         self._in_a_row += samples
         # A failure may have several lines; what ends a job is told in one.
@@ -71,15 +73,15 @@ class RewardFailures:
         if not self._worked and not taught:
             raise RewardsNeverWorked(
                 f"{who} failed for all {samples} samples of step "
-                f"{step} and has never given a reward. The first failure: {first}{more}"
+                f"{number} and has never given a reward. The first failure: {first}{more}"
             )
         if self._in_a_row >= OUTAGE_SAMPLES:
-            which = f"the last {self._in_a_row} samples in a row, up to step {step}"
+            which = f"the last {self._in_a_row} samples in a row, up to step {number}"
         elif not self._worked:
-            which = f"all {samples} samples of step {step}, before any was scored"
+            which = f"all {samples} samples of step {number}, before any was scored"
         elif last:
             # No step comes after it to tell bad luck from an outage, and its weights are the job's result.
-            which = f"all {samples} samples of step {step}, the last of the job"
+            which = f"all {samples} samples of step {number}, the last of the job"
         else:
             return
         raise RewardsFailed(f"{who} failed for {which}. The first failure of this step: {first}{more}")

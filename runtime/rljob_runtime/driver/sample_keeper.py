@@ -25,6 +25,7 @@ from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit
 from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.samples import Group, Tokens, decode_group
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.record.sample_choice import Candidate, choose
 from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
 from rljob_runtime.trainer.batch import rewards_of
@@ -134,7 +135,7 @@ class SampleKeeper:
             advantages = dict(zip(needed, self._estimate(list(needed.values())), strict=True))
         except (RewardsUnfit, OwnFunctionFailed) as error:
             # The trainer gets the same rewards, and ends the job with these words.
-            log.warning("nothing is kept of step %d: %s", step, error)
+            log.warning("nothing is kept of step %d: %s", step_number(step), error)
             return
         yield None
         known: dict[int, _GroupText] = {}

@@ -29,6 +29,7 @@ from rljob_runtime.groups.state import JobState
 from rljob_runtime.rollout.broadcast import Broadcaster
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import WeightSync
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.record.event_log import EventLog
 
 _LOOKS = 10
@@ -234,8 +235,8 @@ class TrainingLoop:
             f", {holding} of them with requests; these were started again, and the same happened once more"
         )
         return (
-            f"step {step}: for {self._settings.stall_seconds:g} s no engine generated a token, no reward "
-            "came back and no group was completed (spec.training.timeouts.stallSeconds): "
+            f"step {step_number(step)}: for {self._settings.stall_seconds:g} s no engine generated a token, "
+            "no reward came back and no group was completed (spec.training.timeouts.stallSeconds): "
             f"{controller.ready} groups ready, {controller.outstanding} outstanding, "
             f"{controller.batch_size()} needed, {len(slots)} engines{again if holding else ''}"
         )

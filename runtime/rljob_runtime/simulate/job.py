@@ -18,6 +18,7 @@ from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.rollout import Rollout
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import Workload
+from rljob_runtime.step_numbers import step_number
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class _Job:
         while len(self._ends) < self._model.steps:
             if not self._agenda.advance():
                 raise Stuck(
-                    f"step {len(self._ends)} has {self._controller.ready} of its groups, and nothing runs"
+                    f"step {step_number(len(self._ends))} has {self._controller.ready} of its groups, and "
+                    "nothing runs"
                 )
             self._turn()
         samples = self._total * self._workload.samples

@@ -20,6 +20,7 @@ from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
 from rljob_runtime.trainer.hdp_attention import Kind, Method, cheaper
 from rljob_runtime.trainer.hdp_groups import HdpGroups
@@ -139,6 +140,6 @@ def agree(step: int, plans: Sequence[Plan]) -> None:
     if others:
         named = ", ".join(map(str, others))
         raise PlansDiffer(
-            f"step {step}: the ranks planned different micro-batches (other than rank 0: {named}), and "
-            "nothing was trained: all ranks must run the same version of rljob, of Python and of numpy"
+            f"step {step_number(step)}: the ranks planned different micro-batches (other than rank 0: {named}"
+            "), and nothing was trained: all ranks must run the same version of rljob, of Python and of numpy"
         )

@@ -28,6 +28,7 @@ from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.site.own_start import OwnStart
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors, compute_choice
 from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapter
@@ -295,7 +296,7 @@ class TrainerWorker:
             if not from_collectives(error):
                 raise
             raise RankLost(
-                f"step {step}: another rank of the trainer ended, or did not answer within "
+                f"step {step_number(step)}: another rank of the trainer ended, or did not answer within "
                 f"{self._patience.total_seconds():g} s: look for the first error in the ranks' logs"
             ) from error
 
@@ -311,7 +312,7 @@ class TrainerWorker:
         with collection_paused(self._job.spec.training.compute.pause_garbage_collection):
             metrics = self._steps.run(step, version, outlines, groups or ())
         for why in self._compilations.why():
-            log.info("step %d compiled %s", step, why)
+            log.info("step %d compiled %s", step_number(step), why)
         return metrics
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:

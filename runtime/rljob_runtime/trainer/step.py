@@ -29,6 +29,7 @@ from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.parallel.hdp_plan import Plan
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trainer.adapter import BaseModel
 from rljob_runtime.trainer.ahead import Ahead, one_thread
 from rljob_runtime.trainer.attention import LayOut
@@ -260,8 +261,8 @@ class StepRunner:
             if not math.isfinite(norm):
                 # The norm is that of all ranks, so that all raise.
                 raise TrainingDiverged(
-                    f"step {step}: the gradient is not finite, so the weights were left as they are: "
-                    f"{self._cure()}, and go on from the last checkpoint"
+                    f"step {step_number(step)}: the gradient is not finite, so the weights were left as they "
+                    f"are: {self._cure()}, and go on from the last checkpoint"
                 )
             self._optimizer.step()
         tally.add_update(norm)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.windows import Window
 from rljob_runtime.trace.record.event_log import STATES, Event, WorkerInfo
 
@@ -38,7 +39,7 @@ class Spans:
     def of_steps(self) -> TracesData:
         """The root span of each step."""
         spans = [
-            self._span(window.step, self._root(window.step), f"step {window.step}", window.start, window.end)
+            self._span(window.step, self._root(window.step), _name(window), window.start, window.end)
             | {"attributes": _attributes({"step": window.step})}
             for window in self._windows
         ]
@@ -83,6 +84,10 @@ class Spans:
             told |= {"host.name": info.host, "process.pid": info.pid}
         scope = {"scope": {"name": "rljob"}, "spans": list(spans)}
         return {"resourceSpans": [{"resource": {"attributes": _attributes(told)}, "scopeSpans": [scope]}]}
+
+
+def _name(window: Window) -> str:
+    return f"step {step_number(window.step)}"
 
 
 def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.windows import Window
 from rljob_runtime.trace.record.event_log import Event
 
@@ -135,8 +136,8 @@ class Tracks:
         start = _microseconds(window.start)
         duration = max(0, _microseconds(window.end) - start)
         yield {
-            "ph": "X", "cat": "steps", "name": f"step {window.step}", "pid": pid, "tid": tid, "ts": start,
-            "dur": duration, "args": {"step": window.step},
+            "ph": "X", "cat": "steps", "name": f"step {step_number(window.step)}", "pid": pid, "tid": tid,
+            "ts": start, "dur": duration, "args": {"step": window.step},
         }  # fmt: skip
 
     def of_metrics(self, row: Mapping[str, Any]) -> Iterator[Record]:

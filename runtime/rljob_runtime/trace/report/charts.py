@@ -7,10 +7,11 @@ b0 to b8 for legends), so that charts follow its light and dark modes; every tex
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.sketch import Curve
 
 POINTS = 240
@@ -67,6 +68,11 @@ class Axes:
         return HEIGHT - _BOTTOM - (value - low) / (high - low or 1) * (HEIGHT - _TOP - _BOTTOM)
 
 
+def step_axis(steps: Iterable[int]) -> list[float]:
+    """The x of steps."""
+    return [float(step_number(step)) for step in steps]
+
+
 def line_chart(
     x: Sequence[float],
     series: Sequence[Series],
@@ -105,7 +111,9 @@ def line_chart(
             f'<g class="mark"><title>{escape(mark.label)}</title><line x1="{at:.1f}" x2="{at:.1f}" '
             f'y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/><circle cx="{at:.1f}" cy="{_TOP + 4}" r="4"/></g>'
         )
-    return _svg(axes, [(line.name, line.colour) for line in series], _hover(axes, centres, hover, unit))
+    return _svg(
+        axes, [(line.name, line.colour) for line in series], _hover(axes, x_label, centres, hover, unit)
+    )
 
 
 def stacked_chart(
@@ -136,7 +144,9 @@ def stacked_chart(
         [layer.name, layer.colour, [_short(value) for value in values]]
         for layer, values in zip(layers, means, strict=True)
     ]
-    return _svg(axes, [(layer.name, layer.colour) for layer in layers], _hover(axes, centres, hover, unit))
+    return _svg(
+        axes, [(layer.name, layer.colour) for layer in layers], _hover(axes, x_label, centres, hover, unit)
+    )
 
 
 def curve_chart(curves: Sequence[tuple[str, Curve]], x_label: str, linear: bool = False) -> str:
@@ -300,11 +310,11 @@ def _band(axes: Axes, x: Sequence[float], line: Series, buckets: Sequence[tuple[
     return f'<polygon class="band f{line.colour}" points="{" ".join(upper + lower[::-1])}"/>'
 
 
-def _hover(axes: Axes, x: Sequence[float], series: Sequence[object], unit: str) -> str:
+def _hover(axes: Axes, x_label: str, x: Sequence[float], series: Sequence[object], unit: str) -> str:
     """What `page.js` shows beside the pointer: the values (`x`, `s`), and where they are drawn (`px`)."""
     data = {
         "x": [_short(value) for value in x], "px": [round(axes.x(value), 1) for value in x],
-        "s": series, "u": unit,
+        "l": x_label, "s": series, "u": unit,
     }  # fmt: skip
     return escape(json.dumps(data, separators=(",", ":")), quote=True)
 

@@ -90,7 +90,7 @@
       }
       Object.entries({ x1: data.px[best], x2: data.px[best], y1: 10, y2: 186 }).forEach(([name, value]) => line.setAttribute(name, value));
       const rows = data.s.filter((series) => series[2][best] !== null).map((series) => `${series[0]}: ${series[2][best]} ${data.u}`);
-      tip.textContent = [`step ${Math.round(data.x[best])}`, ...rows].join("\n");
+      tip.textContent = [`${data.l} ${Math.round(data.x[best])}`, ...rows].join("\n");
       tip.hidden = false;
       tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
       tip.style.top = `${event.clientY + 14}px`;

@@ -15,6 +15,7 @@ from time import monotonic
 from rljob_api import RLJob
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.measured_run import measured_run
 from rljob_runtime.trace.forecast.sizing import propose
@@ -206,13 +207,13 @@ def _remarks(analysis: Analysis) -> str:
         remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
     if analysis.recorded_from and analysis.event_uses:
         remarks.append(
-            f"Events are there from step {analysis.recorded_from} on: those before took more room than the "
-            "job gives them (training.profiling.maxEventsMiB). What is made of events is of these steps; "
-            "curves and samples are of all."
+            f"Events are there from step {step_number(analysis.recorded_from)} on: those before took more "
+            "room than the job gives them (training.profiling.maxEventsMiB). What is made of events is of "
+            "these steps; curves and samples are of all."
         )
     if analysis.interruptions:
         count = len(analysis.interruptions)
-        steps = ", ".join(str(start.step) for start in analysis.interruptions[:10])
+        steps = ", ".join(str(step_number(start.step)) for start in analysis.interruptions[:10])
         remarks.append(
             f"Training was interrupted {'once' if count == 1 else f'{count} times'} and went on at step "
             f"{steps}{', …' if count > 10 else ''} (the last section says why). The "

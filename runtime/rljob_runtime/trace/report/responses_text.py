@@ -6,6 +6,7 @@ Guarantees: reads the run's folder and writes nothing; says what the report says
 
 from pathlib import Path
 
+from rljob_runtime.step_numbers import step_index, step_number
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.analyse.requests import Attempt
 from rljob_runtime.trace.analyse.step_detail import StepDetail
@@ -31,12 +32,14 @@ class NoSuchStep(Exception):
 
 
 def responses_text(run: Path, step: int | None) -> str:
-    """What is printed; `step` None chooses one in which many responses moved. Raises `NoSuchStep`."""
-    analysis = analyse_run(run, step)
-    chosen = most_moved(analysis.details) if step is None else step
+    """What is printed of the step of this number; None chooses one in which many responses moved. Raises
+    `NoSuchStep`."""
+    wanted = None if step is None else step_index(step)
+    analysis = analyse_run(run, wanted)
+    chosen = most_moved(analysis.details) if wanted is None else wanted
     detail = next((each for each in analysis.details if each.window.step == chosen), None)
     if detail is None:
-        steps = [window.step for window in analysis.windows]
+        steps = [step_number(window.step) for window in analysis.windows]
         if step is None or not steps:
             raise NoSuchStep(f"{run} has no step.")
         raise NoSuchStep(f"{run} has {in_words(steps, step)}, and not step {step}.")
@@ -48,7 +51,7 @@ def responses_text(run: Path, step: int | None) -> str:
 
 def _lines(detail: StepDetail) -> str:
     window = detail.window
-    heading = f"Step {window.step}, {seconds(window.seconds)}"
+    heading = f"Step {step_number(window.step)}, {seconds(window.seconds)}"
     if not detail.requests:
         return f"{heading}: no response ended in it."
     first, span = extent(detail)

@@ -13,7 +13,8 @@ import msgspec
 
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
-from rljob_runtime.trace.analyse.said import Order, ordered, overview, steps_of
+from rljob_runtime.step_numbers import step_number
+from rljob_runtime.trace.analyse.said import Order, ordered, overview
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, read_samples
 from rljob_runtime.trace.report.markup import seconds
@@ -35,7 +36,7 @@ class Wanted:
     """Which responses are to be shown."""
 
     step: int | None = None
-    """None: the newest; all steps for one prompt."""
+    """Its number; of evaluations the steps that were done. None: the newest; all steps for one prompt."""
     order: Order | None = None
     """None: the best, the worst, the longest and some at random of a step; of a prompt all in order."""
     uid: int | None = None
@@ -84,10 +85,10 @@ def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[
     of_prompt = wanted.uid is not None or wanted.row is not None
     step = wanted.step
     if step is None and not of_prompt:
-        step = rows[-1].step
+        step = step_of(rows[-1])
     if step is not None:
         _check_step(run, rows, step)
-        rows = [row for row in rows if row.step == step]
+        rows = [row for row in rows if step_of(row) == step]
     if of_prompt:
         rows = _of_prompt(run, rows, wanted)
     if wanted.order is not None:
@@ -100,7 +101,7 @@ def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[
 
 
 def _check_step(run: Path, rows: Sequence[SampleLine], step: int) -> None:
-    steps = steps_of(rows)
+    steps = sorted({step_of(row) for row in rows})
     if step in steps:
         return
     raise NoSamples(f"{run} has samples of {in_words(steps, step)}, and not of step {step}.")
@@ -153,7 +154,13 @@ def _shown(found: Sequence[tuple[str, SampleLine]], width: int) -> list[str]:
 
 
 def _heading(why: str, row: SampleLine) -> str:
-    return " · ".join(filter(None, [f"step {row.step}", why, *facts(row)]))
+    return " · ".join(filter(None, [f"step {step_of(row)}", why, *facts(row)]))
+
+
+def step_of(row: SampleLine) -> int:
+    """The number of the step in which a response was trained; of one of an evaluation the number of the step
+    after which it was made, 0 where none was done."""
+    return row.step if row.evaluation else step_number(row.step)
 
 
 def facts(row: SampleLine) -> list[str]:

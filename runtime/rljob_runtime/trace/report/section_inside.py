@@ -7,7 +7,7 @@ from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.request_phases import PHASES, PhaseBook, PhaseSums
-from rljob_runtime.trace.report.charts import Series, curve_chart, stacked_chart
+from rljob_runtime.trace.report.charts import Series, curve_chart, stacked_chart, step_axis
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, percent, seconds, table
 
 COLOURS = {"queued": "4", "prefill": "1", "decode": "0", "paused": "5", "preempted": "6", "recomputed": "2"}
@@ -98,4 +98,4 @@ def _by_step(analysis: Analysis) -> str:
         for phase in PHASES
         if book.whole.told[phase]
     ]
-    return stacked_chart([float(step) for step in known], layers, top=100)
+    return stacked_chart(step_axis(known), layers, top=100)

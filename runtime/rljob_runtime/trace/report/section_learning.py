@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing
-from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
+from rljob_runtime.trace.record.start_log import Start
+from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart, step_axis
 from rljob_runtime.trace.report.markup import figure, grid
 from rljob_runtime.trace.report.section_rewards import named_values, reward_values
 
@@ -24,10 +26,8 @@ def column(analysis: Analysis, name: str) -> list[float | None]:
 def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> str:
     """The section "Did it learn?": curves of the metrics and of the evaluations, with a mark at each
     interruption, and what failed in the newest evaluation."""
-    steps = [float(row["step"]) for row in analysis.metrics.rows]
-    restarts = [
-        Mark(start.step, f"{start.cause}: went on at step {start.step}") for start in analysis.interruptions
-    ]
+    steps = step_axis(row["step"] for row in analysis.metrics.rows)
+    restarts = [_mark(start) for start in analysis.interruptions]
 
     def chart(title: str, *names: tuple[str, str], unit: str = "", zero: bool = False) -> str:
         columns = [(label, column(analysis, name)) for name, label in names]
@@ -72,11 +72,17 @@ def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> 
     )  # fmt: skip
 
 
+def _mark(start: Start) -> Mark:
+    number = step_number(start.step)
+    return Mark(number, f"{start.cause}: went on at step {number}")
+
+
 def _evaluated(evaluations: Sequence[EvaluationLine], marks: list[Mark]) -> list[str]:
     """Mean reward, pass@k and parts of the reward of the prompts that are not trained; nothing where none
     were evaluated."""
     if not evaluations:
         return []
+    # Steps done, which is the number of the step before.
     steps = [float(line.step) for line in evaluations]
     scores = {name: [line.sets.get(name) for line in evaluations] for name in evaluations[-1].sets}
     means = [
@@ -120,7 +126,7 @@ def staleness(analysis: Analysis) -> str:
                     ages[int(age)] += int(count)
     total = sum(ages.values())
     bars = [(str(age), ages[age] / total * 100) for age in sorted(ages)] if total else []
-    steps = [float(row["step"]) for row in analysis.metrics.rows]
+    steps = step_axis(row["step"] for row in analysis.metrics.rows)
     lines = [
         Series("mean", column(analysis, "staleness_mean"), 0),
         Series("max", column(analysis, "staleness_max"), 2),

@@ -6,7 +6,7 @@ Pure: rows of metrics in, markup out.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rljob_runtime.trace.report.charts import Mark, Series, line_chart
+from rljob_runtime.trace.report.charts import Mark, Series, line_chart, step_axis
 from rljob_runtime.trace.report.markup import figure
 
 _COLOURS = 8
@@ -16,7 +16,7 @@ _COLOURS = 8
 def reward_values(rows: Sequence[Mapping[str, Any]], marks: Sequence[Mark]) -> list[str]:
     """Figures of all values that the `rows` of metrics have by name; none where rewards are single numbers
     of one source. Metrics have a figure each, since their scales differ."""
-    steps = [float(row["step"]) for row in rows]
+    steps = step_axis(row["step"] for row in rows)
 
     def charts(key: str, title: str, note: str) -> list[str]:
         return named_values(title, note, steps, [row.get(key) for row in rows], marks)

@@ -7,7 +7,7 @@ from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.scheduling import FAST, HEAVY, LONG, Share
-from rljob_runtime.trace.report.charts import Series, line_chart, stacked_chart
+from rljob_runtime.trace.report.charts import Series, line_chart, stacked_chart, step_axis
 from rljob_runtime.trace.report.markup import figure, grid, number, percent, seconds, table
 from rljob_runtime.trace.report.section_predictions import predictions
 from rljob_runtime.trace.report.waterfall import REASONS
@@ -115,7 +115,7 @@ def _tokens(analysis: Analysis) -> str:
         for colour, kind in ((2, HEAVY), (3, LONG), (0, FAST))
         if kind in shares
     ]
-    return stacked_chart([float(step) for step in steps], layers, top=100)
+    return stacked_chart(step_axis(steps), layers, top=100)
 
 
 def _cuts(analysis: Analysis) -> str:
@@ -132,7 +132,7 @@ def _cuts(analysis: Analysis) -> str:
     lines += [
         Series(label, values, colour, faint=True) for colour, (label, values) in enumerate(lengths.items())
     ]
-    return line_chart([float(step) for step in steps], lines, unit="tokens", zero=True)
+    return line_chart(step_axis(steps), lines, unit="tokens", zero=True)
 
 
 def _engines(analysis: Analysis) -> str:
@@ -140,7 +140,7 @@ def _engines(analysis: Analysis) -> str:
     if not divisions:
         return ""
     values = [division.mean_engines if (division := divisions.get(step)) else None for step in steps]
-    return line_chart([float(step) for step in steps], [Series("engines", values, 2)], zero=True)
+    return line_chart(step_axis(steps), [Series("engines", values, 2)], zero=True)
 
 
 def _moves(analysis: Analysis) -> str:
@@ -152,7 +152,7 @@ def _moves(analysis: Analysis) -> str:
         Series(word or "not recorded", [float(found[word].get(step, 0)) for step in steps], colour % 8)
         for colour, word in enumerate(words)
     ]
-    return stacked_chart([float(step) for step in steps], layers, unit="moves")
+    return stacked_chart(step_axis(steps), layers, unit="moves")
 
 
 def _move_table(analysis: Analysis) -> str:

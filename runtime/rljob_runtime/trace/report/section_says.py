@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rljob_runtime.trace.analyse.said import most_seen, over_time, overview, spread, steps_of
 from rljob_runtime.trace.record.sample_log import SampleLine
 from rljob_runtime.trace.report.said_cards import card, folded, prompt_text
+from rljob_runtime.trace.report.samples_text import step_of
 from rljob_runtime.trace.report.section_evaluated import evaluated, when
 
 _AT_RANDOM = 3
@@ -40,7 +41,7 @@ def _trained(rows: Sequence[SampleLine], kept: int | None) -> str:
         [
             f"<p>{_how_many(rows)} Special tokens are shown by their names, and control characters as "
             "<code>\\x1b</code>, for example.</p>",
-            f"<h3>Step {newest[0].step}</h3>",
+            f"<h3>Step {step_of(newest[0])}</h3>",
             *found,
             *_one_prompt(rows),
         ]
@@ -65,7 +66,7 @@ def _one_prompt(rows: Sequence[SampleLine]) -> list[str]:
         "<h3>The same prompt over time</h3>",
         f"<p>Row {row} of the data; of each step the response with the median reward.</p>",
         prompt_text(shown[0]),
-        *(card(each, f"step {each.step}: ", prompt=False) for each in shown),
+        *(card(each, f"step {step_of(each)}: ", prompt=False) for each in shown),
     ]
 
 
@@ -76,7 +77,7 @@ def _search(rows: Sequence[SampleLine], held_out: Sequence[SampleLine]) -> list[
     count = len(trained) + len(of_evaluations)
     if not count:
         return []
-    cards = [folded(row, f"step {row.step}: ") for row in trained]
+    cards = [folded(row, f"step {step_of(row)}: ") for row in trained]
     cards += [folded(row, f"{when(row)}: ") for row in of_evaluations]
     return [
         "<h3>Search</h3>",

@@ -6,6 +6,7 @@ Pure: a `StepDetail` in, markup out, of bounded size.
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.step_detail import StepDetail, TimeLine
 from rljob_runtime.trace.analyse.what_if import DONE
 from rljob_runtime.trace.report.charts import curve_chart
@@ -36,7 +37,7 @@ def step_panels(details: Sequence[StepDetail], notes: Mapping[int, str], shown: 
         return ""
     options = "".join(
         f'<option value="{detail.window.step}"{" selected" if detail.window.step == shown else ""}>'
-        f"step {detail.window.step}{escape(notes.get(detail.window.step, ''))}</option>"
+        f"step {step_number(detail.window.step)}{escape(notes.get(detail.window.step, ''))}</option>"
         for detail in details
     )
     return (
@@ -65,7 +66,7 @@ def _panel(detail: StepDetail, shown: bool) -> str:
     )
     return (
         f'<section class="step" data-step="{window.step}"{"" if shown else " hidden"}>'
-        f"<h4>Step {window.step}: what each worker did in its {window.seconds:.2f} s</h4>"
+        f"<h4>Step {step_number(window.step)}: what each worker did in its {window.seconds:.2f} s</h4>"
         + lanes(lines, window.seconds)
         + more
         + f'<p class="hint">{escape(done_sentence(detail))}</p>'

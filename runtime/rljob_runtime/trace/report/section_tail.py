@@ -7,10 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.request_phases import PHASES
 from rljob_runtime.trace.analyse.requests import Request
-from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, line_chart, stacked_chart
+from rljob_runtime.trace.report.charts import (
+    Series,
+    bar_chart,
+    curve_chart,
+    line_chart,
+    stacked_chart,
+    step_axis,
+)
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
 from rljob_runtime.trace.report.section_inside import COLOURS, inside
 from rljob_runtime.trace.report.section_saved import saved
@@ -30,7 +38,7 @@ def long_tail(analysis: Analysis) -> str:
     details = analysis.details
     few = len(details) <= 5
     picked = details if few else [details[round(index * (len(details) - 1) / 4)] for index in range(5)]
-    names = [f"step {detail.window.step}" for detail in picked]
+    names = [f"step {step_number(detail.window.step)}" for detail in picked]
     lengths = list(zip(names, (detail.lengths for detail in picked), strict=True))
     durations = list(zip(names, (detail.seconds for detail in picked), strict=True))
     figures = [
@@ -77,7 +85,7 @@ def _quantiles(analysis: Analysis, what: str, unit: str) -> str:
     ]
     lines.append(Series("longest", [sketch.largest for sketch in sketches], 5, faint=True))
     lines.append(Series("shortest", [sketch.smallest for sketch in sketches], 4, faint=True))
-    return line_chart([float(step) for step in known], lines, unit=unit, zero=True)
+    return line_chart(step_axis(known), lines, unit=unit, zero=True)
 
 
 def _shares(analysis: Analysis, what: str) -> str:
@@ -96,7 +104,7 @@ def _shares(analysis: Analysis, what: str) -> str:
         )
         for colour, (label, each) in enumerate(groups)
     ]
-    return stacked_chart([float(step) for step in known], layers, top=100)
+    return stacked_chart(step_axis(known), layers, top=100)
 
 
 def _attempt_figures(analysis: Analysis) -> list[str]:
@@ -134,7 +142,7 @@ def _slowest_table(requests: Sequence[Request]) -> str:
         parts += [(stage, request.stages.get(stage, 0.0), colour) for stage, colour in _STAGE_COLOURS.items()]
         rows.append(
             [
-                escape(request.name), str(request.step),
+                escape(request.name), str(step_number(request.step)),
                 escape(path(request.attempts)),
                 f"{request.length:,}", escape(request.finish), seconds(request.seconds),
                 f"{request.length / request.generating:,.1f}" if request.generating else "–",

@@ -6,10 +6,12 @@ Pure: an analysis in, markup out.
 from collections.abc import Mapping
 from html import escape
 
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
+from rljob_runtime.trace.analyse.windows import Anomaly
 from rljob_runtime.trace.record.event_log import STATES
-from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
+from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart, step_axis
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
 from rljob_runtime.trace.report.section_steps import step_panels
@@ -77,9 +79,14 @@ def _in_parallel(analysis: Analysis, pool: PoolUse) -> str:
     return f"{analysis.at_a_time(pool, 'generate'):.1f}"
 
 
+def _mark(odd: Anomaly) -> Mark:
+    number = step_number(odd.step)
+    return Mark(number, f"step {number}: {seconds(odd.seconds)}")
+
+
 def _time_figures(analysis: Analysis) -> list[str]:
-    steps = [float(window.step) for window in analysis.windows]
-    marks = [Mark(odd.step, f"step {odd.step}: {seconds(odd.seconds)}") for odd in analysis.anomalies[:40]]
+    steps = step_axis(window.step for window in analysis.windows)
+    marks = [_mark(odd) for odd in analysis.anomalies[:40]]
     duration = [window.seconds for window in analysis.windows]
     speed = column(analysis, "tokens_per_second")
     figures = [
@@ -89,7 +96,7 @@ def _time_figures(analysis: Analysis) -> list[str]:
         figure(
             "Tokens per second",
             line_chart(
-                [float(row["step"]) for row in analysis.metrics.rows], [Series("tokens", speed)], zero=True
+                step_axis(row["step"] for row in analysis.metrics.rows), [Series("tokens", speed)], zero=True
             ),
         ),
     ]
@@ -129,7 +136,7 @@ def _pass_figures(analysis: Analysis) -> list[str]:
     passes = [row if isinstance(row, dict) else {} for row in rows]
     if not any(passes):
         return []
-    steps = [float(row["step"]) for row in analysis.metrics.rows]
+    steps = step_axis(row["step"] for row in analysis.metrics.rows)
     seconds_of, expected, compiling, imbalance = (
         Series(label, [v if isinstance(v := row.get(name), int | float) else None for row in passes], index)
         for index, (name, label) in enumerate(_PASSES.items())
@@ -209,9 +216,9 @@ def _anomaly_table(analysis: Analysis) -> str:
     rows = []
     for odd in analysis.anomalies[:12]:
         step = (
-            f'<a href="#steps" data-step="{odd.step}">{odd.step}</a>'
+            f'<a href="#steps" data-step="{odd.step}">{step_number(odd.step)}</a>'
             if odd.step in detailed
-            else str(odd.step)
+            else str(step_number(odd.step))
         )
         requests = analysis.requests.by_step.get(odd.step)
         longest = (

@@ -33,7 +33,7 @@ def test_a_function_that_never_worked_ends_the_job_at_its_first_step() -> None:
     with pytest.raises(RewardsNeverWorked) as raised:
         step(failures(), 0, [BOOM, "timeout after 10 s"], [BOOM, BOOM])
     assert str(raised.value) == (
-        'training.reward.function: "my_rewards:score" failed for all 4 samples of step 0 and has never given '
+        'training.reward.function: "my_rewards:score" failed for all 4 samples of step 1 and has never given '
         "a reward. The first failure: error: ValueError: boom (more in /run/rewards.log)"
     )
 
@@ -42,14 +42,14 @@ def test_a_teacher_that_scored_nothing_ends_the_job_at_its_first_step_for_anothe
     with pytest.raises(RewardsFailed) as raised:
         step(failures(), 0, [AWAY, "timeout after 10 s"], [AWAY, AWAY])
     assert str(raised.value) == (
-        "teacher.server: 't' failed for all 4 samples of step 0, before any was scored. "
+        "teacher.server: 't' failed for all 4 samples of step 1, before any was scored. "
         f"The first failure of this step: {AWAY}"
     )
 
 
 def test_a_teacher_that_is_away_is_no_mistake_of_the_rewards() -> None:
     """Rewards fail too, in one group: another attempt may find the teacher."""
-    with pytest.raises(RewardsFailed, match=r"^teacher\.server: 't' failed for all 4 samples of step 0"):
+    with pytest.raises(RewardsFailed, match=r"^teacher\.server: 't' failed for all 4 samples of step 1"):
         step(failures(), 0, [BOOM, BOOM], [BOOM, AWAY])
 
 
@@ -59,7 +59,7 @@ def test_an_outage_of_the_teacher_is_told_as_that() -> None:
     with pytest.raises(RewardsFailed) as raised:
         step(found, 3, [AWAY] * OUTAGE_SAMPLES)
     assert str(raised.value) == (
-        "teacher.server: 't' failed for the last 64 samples in a row, up to step 3. "
+        "teacher.server: 't' failed for the last 64 samples in a row, up to step 4. "
         f"The first failure of this step: {AWAY}"
     )
 
@@ -85,7 +85,7 @@ def test_an_outage_is_so_many_samples_in_a_row_over_whole_steps() -> None:
     with pytest.raises(RewardsFailed) as raised:
         step(found, last, [BOOM] * GROUP)
     assert str(raised.value) == (
-        'training.reward.function: "my_rewards:score" failed for the last 64 samples in a row, up to step 7. '
+        'training.reward.function: "my_rewards:score" failed for the last 64 samples in a row, up to step 8. '
         "The first failure of this step: error: ValueError: boom (more in /run/rewards.log)"
     )
 
@@ -97,7 +97,7 @@ def test_a_last_step_without_any_reward_is_an_outage_however_small_it_is() -> No
     with pytest.raises(RewardsFailed) as raised:
         step(found, 1, [BOOM] * GROUP, last=True)
     assert str(raised.value) == (
-        'training.reward.function: "my_rewards:score" failed for all 8 samples of step 1, the last of the '
+        'training.reward.function: "my_rewards:score" failed for all 8 samples of step 2, the last of the '
         "job. The first failure of this step: error: ValueError: boom (more in /run/rewards.log)"
     )
 

@@ -33,7 +33,7 @@ def ending(losses: Losses) -> BaseException:
 def test_rewards_that_all_fail_end_the_job_before_anything_is_trained() -> None:
     error = ending(Losses(failure=lambda uid: "error: KeyError: 'answer'"))
     assert isinstance(error, RewardsNeverWorked)
-    assert "all 8 samples of step 0" in str(error) and "error: KeyError: 'answer'" in str(error)
+    assert "all 8 samples of step 1" in str(error) and "error: KeyError: 'answer'" in str(error)
 
 
 def test_rewards_that_fail_from_some_step_on_end_it_too() -> None:
@@ -45,7 +45,7 @@ def test_a_last_step_without_rewards_is_not_trained() -> None:
     """It is too small to be an outage by the number of its samples, and no step comes after it."""
     error = ending(Losses(failure=lambda uid: "timeout after 10 s" if uid >= 44 else None))
     assert isinstance(error, RewardsFailed)
-    assert "all 8 samples of step 11, the last of the job" in str(error)
+    assert "all 8 samples of step 12, the last of the job" in str(error)
 
 
 def test_the_last_step_of_an_epoch_of_which_groups_were_refused_is_not_trained_without_rewards() -> None:
@@ -59,7 +59,7 @@ def test_the_last_step_of_an_epoch_of_which_groups_were_refused_is_not_trained_w
         )
     )
     assert isinstance(error, RewardsFailed)
-    assert "all 8 samples of step 7, the last of the job" in str(error)
+    assert "all 8 samples of step 8, the last of the job" in str(error)
 
 
 def test_a_checkpoint_of_an_outage_does_not_end_the_job_that_goes_on_from_it() -> None:
@@ -127,7 +127,7 @@ def test_it_ends_the_job_when_nothing_moves() -> None:
     error = ending(Losses(timing=FakeTiming(step_seconds=1e9), stall_seconds=60))
     assert isinstance(error, Stalled)
     assert str(error) == (
-        "step 0: for 60 s no engine generated a token, no reward came back and no group was completed "
+        "step 1: for 60 s no engine generated a token, no reward came back and no group was completed "
         "(spec.training.timeouts.stallSeconds): 0 groups ready, 3 outstanding, 4 needed, 2 engines, "
         "2 of them with requests; these were started again, and the same happened once more"
     )

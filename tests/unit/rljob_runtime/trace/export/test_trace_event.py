@@ -108,7 +108,7 @@ def test_steps_are_slices():
     found = [record for window in windows(2.0, 0.5) for record in tracks.of_window(window)]
     check_format(found)
     slices = [(each["name"], each["ts"], each["dur"]) for each in found if each["ph"] == "X"]
-    assert slices == [("step 0", 0, 2_000_000), ("step 1", 2_000_000, 500_000)]
+    assert slices == [("step 1", 0, 2_000_000), ("step 2", 2_000_000, 500_000)]
 
 
 def test_metrics_are_counters():

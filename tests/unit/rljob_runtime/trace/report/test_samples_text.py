@@ -58,7 +58,7 @@ def test_one_response(
     monkeypatch.setenv("COLUMNS", "100")
     said = line(128, uid=7, row=3, response="one\n  two" + " x" * 50 + "<eos>", advantage=1.25, tokens=1042)
     assert printed(capsys, run_of(tmp_path / "run", said)) == (
-        "step 128 · best · reward 1 · advantage +1.25 · 1,042 tokens, ended by itself · prompt 7 (row 3,\n"
+        "step 129 · best · reward 1 · advantage +1.25 · 1,042 tokens, ended by itself · prompt 7 (row 3,\n"
         "  response 0) · fast-0 · version 2 to 3, trained with 3 · 1.5 s\n"
         "  prompt │ <bos>ab<sep>\n"
         "  says   │ one⏎\n"
@@ -101,10 +101,10 @@ def test_a_response_without_a_reward(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_newest_step_at_a_glance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "run", *STEPS)
     kinds = [heading.split(" · ")[:2] for heading in headings(printed(capsys, run))]
-    assert kinds == [["step 5", kind] for kind in ("best", "worst", "longest", "random", "random")]
+    assert kinds == [["step 6", kind] for kind in ("best", "worst", "longest", "random", "random")]
     assert len(headings(printed(capsys, run, "--count", 9))) == 9
     assert len(headings(printed(capsys, run, "--count", 1))) == 1
-    assert {heading[:6] for heading in headings(printed(capsys, run, "--step", 1))} == {"step 1"}
+    assert {heading[:6] for heading in headings(printed(capsys, run, "--step", 2))} == {"step 2"}
 
 
 def test_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(headings(group)) == 3 and group.count("│ <bos>ab<sep>") == 1, "the prompt once"
     over_time = headings(printed(capsys, run, "--row", 2))
     assert [heading.split(" · ")[0] for heading in over_time] == [
-        f"step {s}" for s in (0, 1, 2, 5) for _ in "abc"
+        f"step {s}" for s in (1, 2, 3, 6) for _ in "abc"
     ]
     best = headings(printed(capsys, run, "--row", 2, "--best", "--count", 4))
     assert len(best) == 4 and all("reward 0.5" in heading for heading in best)
@@ -134,7 +134,7 @@ def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_is_what_stands_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "run", *STEPS)
-    lines = printed(capsys, run, "--step", 1, "--random", "--json").splitlines()
+    lines = printed(capsys, run, "--step", 2, "--random", "--json").splitlines()
     in_file = (run / SAMPLES_FILE).read_text().splitlines()
     assert len(lines) == 12 and set(lines) <= set(in_file)
 
@@ -185,11 +185,11 @@ def test_errors_say_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert (
         refused(capsys, run, "--step", 9)
-        == f"rljob: {run} has samples of 4 steps, 0 to 5, and not of step 9.\n"
+        == f"rljob: {run} has samples of 4 steps, 1 to 6, and not of step 9.\n"
     )
-    assert refused(capsys, run, "--step", 3) == (
-        f"rljob: {run} has samples of 4 steps, 0 to 5 (of older ones not all are kept; nearest: 2 and 5), "
-        "and not of step 3.\n"
+    assert refused(capsys, run, "--step", 4) == (
+        f"rljob: {run} has samples of 4 steps, 1 to 6 (of older ones not all are kept; nearest: 3 and 6), "
+        "and not of step 4.\n"
     )
     assert refused(capsys, run, "--prompt", 999) == (
         f"rljob: {run}: nothing is kept of --prompt 999; there are 0, 1, 2, 3, 4, 5, 6, 7, ….\n"

@@ -66,9 +66,9 @@ def steps(count: int) -> list[SampleLine]:
 def test_it_shows_the_newest_step_the_same_prompt_and_a_search() -> None:
     text = parsed(says(steps(30), 32)).text
     for words in (
-        "240 responses of 30 steps are kept", "Step 29", "best: reward 3.29", "worst: reward 0.29",
-        "longest: ", "random: ", "The same prompt over time", "Row 2 of the data", "step 0: reward 2",
-        "step 29: reward 2.29", "Search", "120 responses, spread over the steps",
+        "240 responses of 30 steps are kept", "Step 30", "best: reward 3.29", "worst: reward 0.29",
+        "longest: ", "random: ", "The same prompt over time", "Row 2 of the data", "step 1: reward 2",
+        "step 30: reward 2.29", "Search", "120 responses, spread over the steps",
     ):  # fmt: skip
         assert words in text, words
 
@@ -95,7 +95,7 @@ def evaluations(count: int, names: tuple[str, ...] = ("gsm8k", "hard")) -> list[
 def test_evaluations_stand_beside_what_is_trained() -> None:
     text = parsed(says(steps(3), 32, evaluations(20))).text
     for words in (
-        "Step 2", "Evaluation of gsm8k, after step 190", "Evaluation of hard, after step 190",
+        "Step 3", "Evaluation of gsm8k, after step 190", "Evaluation of hard, after step 190",
         "40 responses of 20 evaluations are kept", "rljob samples . --step N --best",
         "rljob samples . --evaluation hard --step N --best",
         "best: reward 1.9 · evaluation of gsm8k", "worst: reward -1.9 · evaluation of gsm8k",
