@@ -1,7 +1,7 @@
-"""A job's adapter against its model, before anything is loaded: the layers that it names, and the sizes of
-all that the trainer holds."""
+"""A job's adapter against its model, before anything is loaded: the layers that it names, the rank that they
+can use, and the sizes of all that the trainer holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,12 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest.trainer_memory import ModelSize
-from rljob_runtime.weights.adapter import NoSuchLayers, adapter_parameters
+from rljob_runtime.weights.adapter import NoSuchLayers, adapted_layers, adapter_parameters
 from rljob_runtime.weights.contents import Shapes, tensor_shapes
 from rljob_runtime.weights.model_files import folder_parameters
 
 _ADAPTER = ("spec", "training", "adapter")
+_LIMIT = "the change of a layer has no higher rank than it has inputs or outputs, whichever are fewer"
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Fields of config.json, of which a mixture of experts has one."""
 
@@ -35,6 +36,43 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
         adapter_parameters(_shapes(job, folder), adapter)
     except NoSuchLayers as error:
         yield Problem((*_ADAPTER, "targetModules"), str(error))
+
+
+def doubtful_rank(job: RLJob, folder: Path) -> Iterator[Problem]:
+    """Whether some layer of the job's model, which `check_adapter` has found right, can use no adapter of so
+    high a rank. It would be trained all the same, as if its rank were lower."""
+    adapter = job.spec.training.adapter
+    if adapter is None:
+        return
+    why = _unused(adapted_layers(_shapes(job, folder), adapter), adapter.rank)
+    if why is not None:
+        yield Problem((*_ADAPTER, "rank"), why)
+
+
+def _unused(layers: Mapping[str, tuple[int, int]], rank: int) -> str | None:
+    """What of a rank is of no use; None where all `layers`, inputs and outputs by name, can use it."""
+    narrow = [name for name, size in layers.items() if min(size) < rank]
+    if not narrow:
+        return None
+    # Of equals the first.
+    least, most = (choose(layers, key=lambda name: min(layers[name])) for choose in (min, max))
+    lowest, highest = min(layers[least]), min(layers[most])
+    if len(narrow) == len(layers):
+        return (
+            f"is {rank}, above what any of the layers can use: {_LIMIT}, {highest} at most here "
+            f"({_sized(most, layers)}). Take {highest} or less"
+        )
+    kinds = ", ".join(sorted({name.rpartition(".")[2] for name in narrow}))
+    return (
+        f"is {rank}, above what {kinds} can use: {_LIMIT}, {lowest} in {_sized(least, layers)}. What is "
+        f"trained beyond that changes nothing there; up to {highest} is of use in other layers "
+        f"({_sized(most, layers)}). Take {lowest} or less, or leave {kinds} out of targetModules"
+    )
+
+
+def _sized(name: str, layers: Mapping[str, tuple[int, int]]) -> str:
+    inputs, outputs = layers[name]
+    return f"{name}: {inputs} inputs, {outputs} outputs"
 
 
 def model_size(job: RLJob, folder: Path, parameters: int) -> ModelSize:

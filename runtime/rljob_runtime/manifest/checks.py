@@ -61,6 +61,7 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
     errors += [problem for problem, certain in tried if certain]
     return errors, [
         *(problem for problem, certain in tried if not certain),
+        *texts.doubts,
         *traps(job, texts.epoch.rows if texts.epoch else None),
         *without_effect(job),
     ]

@@ -15,7 +15,7 @@ from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import Epoch, check_data
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer, check_vocabulary
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest.adapters import check_adapter
+from rljob_runtime.manifest.adapters import check_adapter, doubtful_rank
 from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_problem
@@ -42,6 +42,8 @@ class Texts:
     """What was found of a job's texts."""
 
     problems: list[Problem]
+    doubts: list[Problem]
+    """What may be wrong."""
     tokenizer: TextTokenizer | None
     """None where it cannot be had."""
     epoch: Epoch | None
@@ -56,6 +58,7 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     """`folder` is the manifest's."""
     training = job.spec.training
     config, problems = _check_model(job, folder)
+    doubts = [] if problems else list(doubtful_rank(job, folder))
     in_model = _vocabulary_size(job, config)
     tokenizer, wrong = _check_tokenizer(job, folder, in_model)
     # A model's folder that cannot be used is told once, whatever its tokenizer is.
@@ -69,6 +72,7 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     of_sets, right_sets = check_evaluation(training, tokenizer, folder, needed, checked.errors)
     return Texts(
         problems=[*problems, *of_sets],
+        doubts=doubts,
         tokenizer=tokenizer,
         epoch=checked.epoch,
         data_right=not checked.errors,

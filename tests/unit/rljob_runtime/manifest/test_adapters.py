@@ -8,12 +8,16 @@ import pytest
 from safetensors.numpy import save_file
 
 from rljob_api import RLJob
-from rljob_runtime.manifest.adapters import check_adapter, model_size
+from rljob_runtime.manifest.adapters import check_adapter, doubtful_rank, model_size
+from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.manifest.trainer_memory import ModelSize, state_bytes
 from tests.support.jobs import job
 
+NARROW = {"training.model.random.keyValueHeads": 1}
+"""One head of keys and values, with 32 features."""
 FOLDER = {"training.model": {"path": "model"}}
 TARGETS = "spec.training.adapter.targetModules"
+RANK = "spec.training.adapter.rank"
 
 
 @pytest.fixture
@@ -62,6 +66,47 @@ def test_nothing_is_wrong_with_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "adapter", "said"),
+    [
+        # 64 features, all layers: queries have 128 outputs, keys and values 64, the feed-forward 192.
+        ({}, {"rank": 64}, None),
+        (
+            {},
+            {"rank": 65},
+            "is 65, above what any of the layers can use: the change of a layer has no higher rank than it "
+            "has inputs or outputs, whichever are fewer, 64 at most here (model.layers.0.mlp.down_proj: 192 "
+            "inputs, 64 outputs). Take 64 or less",
+        ),
+        ({}, {"rank": 512, "targetModules": ["up_proj"]}, "64 at most here (model.layers.0.mlp.up_proj: 64"),
+        (
+            NARROW,
+            {"rank": 64},
+            "is 64, above what k_proj, v_proj can use: the change of a layer has no higher rank than it has "
+            "inputs or outputs, whichever are fewer, 32 in model.layers.0.self_attn.k_proj: 64 inputs, 32 "
+            "outputs. What is trained beyond that changes nothing there; up to 64 is of use in other layers "
+            "(model.layers.0.mlp.down_proj: 192 inputs, 64 outputs). Take 32 or less, or leave k_proj, "
+            "v_proj out of targetModules",
+        ),
+        (NARROW, {"rank": 64, "targetModules": ["q_proj"]}, None),
+        (NARROW, {"rank": 32}, None),
+        (FOLDER, {"rank": 4}, None),
+        (FOLDER, {"rank": 5}, "4 at most here (model.layers.0.mlp.c_fc: 6 inputs, 4 outputs)"),
+    ],
+)
+def test_a_rank_beyond_what_layers_can_use_is_told(
+    folder: Path, changes: dict[str, Any], adapter: dict[str, Any], said: str | None
+) -> None:
+    parsed = RLJob.model_validate(job({**changes, "training.adapter": adapter}))
+    found = list(doubtful_rank(parsed, folder))
+    assert [".".join(map(str, each.path)) for each in found] == ([RANK] if said else [])
+    assert all(str(said) in each.message for each in found)
+
+
+def test_no_adapter_has_no_rank(tmp_path: Path) -> None:
+    assert not list(doubtful_rank(RLJob.model_validate(job()), tmp_path))
+
+
+@pytest.mark.parametrize(
     ("changes", "trained"),
     [
         ({}, None),
@@ -95,3 +140,8 @@ def test_a_rank_has_state_of_the_adapter_alone(changes: dict[str, Any], kept: in
     parsed = RLJob.model_validate(job({**changes, "training.adapter": {}}))
     found = state_bytes(parsed, ModelSize(1_000, 10))
     assert (found.kept, found.on_device) == (kept, on_device)
+
+
+def test_a_rank_beyond_use_refuses_nothing(tmp_path: Path) -> None:
+    errors, warnings = check_job(RLJob.model_validate(job({"training.adapter": {"rank": 512}})), tmp_path)
+    assert not errors and RANK in [".".join(map(str, each.path)) for each in warnings]
