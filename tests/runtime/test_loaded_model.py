@@ -15,6 +15,13 @@ from tests.support.runtime.families import IMAGES, family_model
 ADAPTER: dict[str, Any] = {"training.adapter": {}, "training.rollout.engine": {"vllm": {}}}
 WIDE = {"head_dim": 32}
 """For vLLM on CPUs."""
+WINDOWS = {
+    "hidden_size": 128,
+    "use_sliding_window": True,
+    "layer_types": ["full_attention", "sliding_attention"],
+}
+TORCH: dict[str, Any] = {"training.rollout.engine": {"torch": {}}}
+VLLM: dict[str, Any] = {"training.rollout.engine": {"vllm": {}}}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = {
     "layers that cannot be computed again": (
         "ctrl", {}, {"training.model.activationCheckpointing": "full"}, "model.activationCheckpointing",
@@ -42,6 +49,20 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "gpt2", {}, ADAPTER, "adapter.targetModules", "the model has no linear layers",
     ),
     "an adapter": ("olmo2", WIDE, ADAPTER, None, ""),
+    "a window that responses pass, with the torch engine": (
+        "qwen2", WINDOWS, TORCH, "rollout.engine.torch",
+        "the torch engine has no sliding-window attention; sequences of up to 9 tokens work, or use the vllm",
+    ),
+    "the same window with vLLM": ("qwen2", WINDOWS, VLLM, None, ""),
+    "experts with the torch engine": (
+        "qwen3_moe", WIDE, TORCH, "rollout.engine.torch",
+        "the torch engine cannot reload this architecture (model.layers.0.mlp.experts.0.down_proj.weight)",
+    ),
+    "experts with vLLM": ("qwen3_moe", WIDE, VLLM, None, ""),
+    "a model that does not say what its layers are, compiled": (
+        "ctrl", {}, VLLM | {"training.compute.compile": True}, "compute.compile",
+        "CTRLLMHeadModel has no layers that can be compiled one by one: set training.compute.compile: false",
+    ),
 }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.lasting import LastingView
 from rljob_runtime.view.progress import Progress, Summary
+from rljob_runtime.weights.route import transport_of
 from rljob_runtime.weights.sampled_digest import sampled_digest
 from rljob_runtime.weights.transport import TransportError
 
@@ -203,6 +204,8 @@ class _Running:
             # Again: where the site has connected to a Ray, its library has taken SIGTERM for itself.
             self._take_signals()
             self._stop, self._one_machine = (stop := StopRequest(site.changes)), site.one_machine
+            # Only the site tells whether it can work.
+            transport_of(job, site.one_machine)
             self._begin()
             try:
                 async with assembled(inputs, site, stop, self._view.message) as parts:

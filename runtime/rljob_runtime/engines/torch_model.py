@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.weights.contents import check_same_model, tensor_shapes
 from rljob_runtime.weights.model_files import loading
+from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
 
 
 class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -76,11 +77,7 @@ class SlotModel:
         self._model = model.eval()
         _check_length(self._model.config, length, folder)
         self._shapes = tensor_shapes(folder)
-        if unknown := self._shapes.keys() - self._model.state_dict().keys():
-            raise UnsupportedModel(
-                f"{folder}: the torch engine cannot reload this architecture ({min(unknown)}); "
-                "use the vllm engine"
-            )
+        check_reloading(folder, self._model, self._shapes)
         self._dtype = getattr(torch, dtype)
         self._positions = torch.zeros(slots, dtype=torch.int64)
         self._columns = torch.arange(length)
@@ -139,10 +136,4 @@ def _check_length(config: Any, length: int, folder: Path) -> None:
             f"{folder}: sequences of {length} tokens asked for, "
             f"the model takes {config.max_position_embeddings}"
         )
-    # A window that no sequence reaches changes nothing, and a config may name one that no layer uses.
-    window = getattr(config, "sliding_window", None)
-    if window and length > window and "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        raise UnsupportedModel(
-            f"{folder}: the torch engine has no sliding-window attention; sequences of up to {window} tokens "
-            "work, or use the vllm engine"
-        )
+    check_window(folder, config, length)

@@ -44,6 +44,19 @@ def check_recomputing(model: Any, field: str) -> None:
         )
 
 
+def layers_to_compile(model: Any) -> list[nn.Module]:
+    """The layers of a Hugging Face model, which are compiled one by one. Raises `UnsupportedModel` where the
+    model does not say which of its modules are layers."""
+    kinds = set(model._no_split_modules or ())
+    layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    if not layers:
+        raise UnsupportedModel(
+            f"{type(model).__name__} has no layers that can be compiled one by one: set "
+            "training.compute.compile: false"
+        )
+    return layers
+
+
 def check_adapted(model: Any, layers: Mapping[str, tuple[int, int]]) -> None:
     """Raise `UnsupportedModel` where a Hugging Face model has not these linear layers in memory, as its
     folder has them: inputs and outputs of each, by name."""

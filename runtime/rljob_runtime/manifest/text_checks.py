@@ -28,6 +28,7 @@ from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.adapter import adapted_layers
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.model_files import examine
+from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
 
 _TRAINING = ("spec", "training")
 _TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
@@ -114,7 +115,12 @@ def _check_computation(
         return
     # They take seconds to import, which only a job with a model's folder needs to spend.
     with large_imports():
-        from rljob_runtime.manifest.loaded_model import check_adapted, check_loading, check_recomputing
+        from rljob_runtime.manifest.loaded_model import (
+            check_adapted,
+            check_loading,
+            check_recomputing,
+            layers_to_compile,
+        )
         from rljob_runtime.manifest.model_trial import check_computation
         from rljob_runtime.manifest.tensor_plan import check_plan
 
@@ -127,6 +133,13 @@ def _check_computation(
             name = "gradientCheckpointing" if training.model.gradient_checkpointing else _RECOMPUTED
             path = (*_TRAINING, "model", name)
             check_recomputing(loaded, name)
+        if training.compute.compile:
+            path = (*_TRAINING, "compute", "compile")
+            layers_to_compile(loaded)
+        if training.rollout.engine.torch is not None:
+            path = (*_TRAINING, "rollout", "engine", "torch")
+            check_window(model, loaded.config, training.longest_sample_tokens)
+            check_reloading(model, loaded, tensor_shapes(model))
         if training.adapter is not None and adapter_right:
             path = (*_TRAINING, "adapter")
             check_adapted(loaded, adapted_layers(tensor_shapes(model), training.adapter))

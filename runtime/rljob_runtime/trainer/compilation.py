@@ -15,7 +15,7 @@ import torch
 from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import get_compilation_metrics
 
-from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.loaded_model import layers_to_compile
 
 OPTIONS: Mapping[str, bool] = {"triton.mix_order_reduction_non_strict_mode": True}
 """Of torch's compiler for GPUs, where it has them. By itself it fuses the two reductions of a norm's gradient
@@ -79,13 +79,7 @@ def _short(reason: str) -> str:
 def compile_layers(model: Any) -> None:
     """Let each layer of a Hugging Face model be compiled when it is called first. Raises `UnsupportedModel`
     where the model does not say which of its modules are layers."""
-    kinds = set(model._no_split_modules or ())
-    layers = [module for module in model.modules() if type(module).__name__ in kinds]
-    if not layers:
-        raise UnsupportedModel(
-            f"{type(model).__name__} has no layers that can be compiled one by one: set "
-            "training.compute.compile: false"
-        )
+    layers = layers_to_compile(model)
     # It takes seconds to import, which only what compiles needs to spend.
     from torch._inductor import list_options
 

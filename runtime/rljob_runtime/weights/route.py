@@ -57,6 +57,18 @@ class WeightRoute:
             self.server.close()
 
 
+def transport_of(job: RLJob, one_machine: bool, shared: bool = False) -> Transport:
+    """The transport of a job on one machine or in a cluster; `shared`: whether workers share accelerators.
+
+    Raises `TransportError`, whether they do or not."""
+    spec = job.spec
+    sync, adapter = spec.training.async_.weight_sync, spec.training.adapter
+    return choose(
+        sync.transport, spec.accelerator, sync.pull is not None, one_machine, adapter is not None,
+        shared or spec.pools.fast_rollout.engines_per_accelerator > 1,
+    )  # fmt: skip
+
+
 def open_route(
     job: RLJob,
     model_folder: Path,
@@ -69,12 +81,8 @@ def open_route(
     whether workers share its accelerators.
 
     Raises `TransportError`."""
-    sync, name = job.spec.training.async_.weight_sync, job.metadata.name
-    adapter = job.spec.training.adapter
-    transport = choose(
-        sync.transport, job.spec.accelerator, sync.pull is not None, address is None, adapter is not None,
-        shared or job.spec.pools.fast_rollout.engines_per_accelerator > 1,
-    )  # fmt: skip
+    name, adapter = job.metadata.name, job.spec.training.adapter
+    transport = transport_of(job, address is None, shared)
     serving, fetching = keyring.pair("weights")
     if address is None:
         size = version_bytes(model_folder, adapter)

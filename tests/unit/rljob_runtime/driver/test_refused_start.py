@@ -15,16 +15,21 @@ import yaml
 from safetensors.numpy import save_file
 
 from rljob_api import RLJob
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.driver.model_folder import CHECKPOINTS
-from rljob_runtime.driver.run import Outcome, carry_out
+from rljob_runtime.driver.run import OpenSite, Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.net.keys import Keyring
 from rljob_runtime.run_folder import Begin, FolderRefused, RunOptions, held, mark_finished
+from rljob_runtime.site.desired import DesiredState
+from rljob_runtime.site.nodes import NodeTable
 from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.ray_folder import RayFolderUnfit
-from rljob_runtime.site.site import Site
+from rljob_runtime.site.site import RESOURCES, Site
+from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trainer import checkpoint
 from rljob_runtime.trainer.checkpoint import Head
 from tests.support.jobs import job
@@ -79,6 +84,21 @@ async def no_site(_: RLJob) -> AsyncIterator[Site]:
     yield
 
 
+@asynccontextmanager
+async def cluster(job: RLJob) -> AsyncIterator[Site]:
+    """A cluster of which only that it is one has been looked at."""
+
+    async def pod(_: str) -> str:
+        return "pod"
+
+    changes = ChangeSignal()
+    table = NodeTable(list, pod, tuple(RESOURCES.values()), changes)
+    wanted = DesiredState.of(job)
+    yield Site(
+        False, table, "home", "10.0.0.1", lambda: wanted, StatusDraft(attempt=1), changes, Keyring()
+    )  # fmt: skip
+
+
 def content(folder: Path) -> dict[str, Any]:
     """Every file, folder and link below a folder but logs and locks."""
     found: dict[str, Any] = {}
@@ -118,8 +138,8 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(run: Path, changes: dict[str, Any], begin: Begin) -> tuple[Outcome, bool]:
-    """What becomes of a job that asks for this; whether it took the folder."""
+def asked(run: Path, changes: dict[str, Any], begin: Begin, site: OpenSite = no_site) -> tuple[Outcome, bool]:
+    """What becomes of a job that asks for this at `site`; whether it took the folder."""
     folder = run.parent
     taken: list[bool] = []
     document = job(changes)
@@ -129,7 +149,7 @@ def asked(run: Path, changes: dict[str, Any], begin: Begin) -> tuple[Outcome, bo
             found.folder, folder, found.resumes, live=False, begin=lambda: taken.append(True)
         )
         try:
-            outcome = carry_out(RLJob.model_validate(document), options, no_site, OwnStart())
+            outcome = carry_out(RLJob.model_validate(document), options, site, OwnStart())
         except FolderRefused as error:
             outcome = Outcome(ExitCode.REFUSED, str(error))
     return outcome, bool(taken)
@@ -156,6 +176,15 @@ def test_a_refused_job_leaves_the_earlier_run_as_it_was(
     assert not taken
     (tmp_path / "job.yaml").write_text("")
     assert content(tmp_path) == before
+
+
+def test_memory_that_a_cluster_does_not_share_leaves_the_run_as_it_was(run: Path) -> None:
+    before = content(run)
+    changes = {"training.async.weightSync": {"push": {}, "transport": "shm"}}
+    outcome, taken = asked(run, changes, Begin.RESTART, cluster)
+    assert outcome.code == ExitCode.REFUSED and "shm reaches one machine only" in (outcome.why or "")
+    assert not taken
+    assert content(run) == before
 
 
 def test_a_teacher_whose_server_knows_nothing_leaves_the_run_as_it_was(tmp_path: Path, run: Path) -> None:
