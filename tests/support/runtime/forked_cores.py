@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from threading import Lock
 from typing import Any
 
-from rljob_runtime.engines import vllm
+from rljob_runtime.engines import early_core
 from rljob_runtime.engines.early_core import EarlyCore
 
 _IMPORTED = [
@@ -34,7 +34,7 @@ class _Server(forkserver.ForkServer):
     def popen(self, process: BaseProcess) -> popen_forkserver.Popen:
         with self._taking:
             kept = forkserver.connect_to_new_process
-            forkserver.connect_to_new_process = self.connect_to_new_process  # type: ignore[assignment]
+            forkserver.connect_to_new_process = self.connect_to_new_process
             try:
                 return popen_forkserver.Popen(process)
             finally:
@@ -62,9 +62,9 @@ class _Core(context.ForkServerProcess):
 
 
 class _Context(context.ForkServerContext):
-    Process = _Core  # type: ignore[assignment]
+    Process = _Core
 
 
 def fork_cores() -> None:
     """From now on engine cores of this process are forked."""
-    vllm.EarlyCore = partial(EarlyCore, context=_Context())  # type: ignore[misc]
+    early_core.EarlyCore = partial(EarlyCore, context=_Context())  # type: ignore[assignment, misc]
