@@ -7,7 +7,6 @@ Every run is checked: all groups are acknowledged, and of every 61st the content
     python tests/bench/queue_throughput.py
 """
 
-import argparse
 import asyncio
 import multiprocessing
 import os
@@ -29,7 +28,7 @@ from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.server import QueueServer
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 
 GROUP_BYTES = 8192
 SAMPLES = 8
@@ -131,8 +130,10 @@ def queue_rate(address: str, groups: int, batch: int, lanes: int) -> float:
         arguments = (endpoint, client_keys, groups, batch, lanes)
         with process(produce, *arguments) as producer, process(consume, *arguments) as consumer:
             producer.recv(), consumer.recv()
-            consumer.send("go"), producer.send("go")
-            began, ended = producer.recv(), consumer.recv()
+            for each in (consumer, producer):
+                each.send("go")
+            began: float = producer.recv()
+            ended: float = consumer.recv()
         with QueueClient(endpoint, client_keys, "auditor") as auditor:
             stats = auditor.stats()
         assert stats.accepted == stats.acknowledged == stats.done == groups, stats
@@ -181,20 +182,19 @@ def ray_rate(groups: int) -> float:
             seen.add(uid)
         ended = time.monotonic()
         assert seen == set(range(groups))
-        return groups / (ended - ray.get(producing))
+        began: float = ray.get(producing)
+        return groups / (ended - began)
     finally:
         ray.shutdown()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--groups", type=int, default=120_000, help="groups per run of the queue")
-    parser.add_argument("--baseline-groups", type=int, default=3_000, help="groups per run of the Ray actor")
-    parser.add_argument("--batch", type=int, default=128, help="groups per message")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each, of which the median counts")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--groups", type=int, default=120_000, help="groups per run of the queue")
+    command.add_argument("--baseline-groups", type=int, default=3_000, help="groups per run of the Ray actor")
+    command.add_argument("--batch", type=int, default=128, help="groups per message")
+    command.add_argument("--repeats", type=int, default=3, help="runs of each, of which the median counts")
+    options = command.parse_args()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray's workers would else yield to whatever runs beside the benchmark, unlike the queue's processes.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -221,6 +221,7 @@ def main() -> None:
             Figure(f"{what}, ipc, 1 per message, {PUTS_AT_ONCE} at a time", single, "groups/s", baseline),
             Figure(f"Ray actor queue, one call per put, {PUTS_AT_ONCE} at a time", baseline, "groups/s"),
         ],
+        options.out,
     )
 
 

@@ -49,7 +49,7 @@ def step(answer: Any, groups: int, samples: int) -> float:
             sent = Result(
                 number, outcome.value, None, 0.001, outcome.parts, outcome.metrics, outcome.complaints
             )
-            score = names.admit(score_of(from_worker.decode(frame(sent)[4:])))
+            score = names.admit(score_of(from_worker.decode(frame(sent)[4:]), waited=0.0))
             scored.append(
                 Sample(
                     tokens, log_probs, spans, "stop", score.value, None, "fast-0", 1.0,

@@ -7,7 +7,6 @@ its bytes are counted.
     python tests/bench/step_data.py
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from rljob_runtime.samples import Group, Sample, Span, decode_group, encode
 from rljob_runtime.trainer import share
 from rljob_runtime.trainer.batch import responses_of
 from rljob_runtime.trainer.outline import decode_outlines, encode_outlines, outline_of
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record
 
 T = TypeVar("T")
 SAMPLES, PROMPT, VOCABULARY = 8, 200, 150_000
@@ -59,13 +58,11 @@ def best(work: Callable[[], T], repeats: int) -> tuple[float, T]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tokens", type=int, default=1_000_000, help="response tokens of the step")
-    parser.add_argument("--ranks", type=int, default=8, help="ranks of the trainer")
-    parser.add_argument("--repeats", type=int, default=20, help="runs, of which the fastest counts")
-    options = parser.parse_args()
+    command = parser(__doc__)
+    command.add_argument("--tokens", type=int, default=1_000_000, help="response tokens of the step")
+    command.add_argument("--ranks", type=int, default=8, help="ranks of the trainer")
+    command.add_argument("--repeats", type=int, default=20, help="runs, of which the fastest counts")
+    options = command.parse_args()
     rng = np.random.default_rng(0)
     groups = [group(uid, rng) for uid in range(max(1, options.tokens // (2_000 * SAMPLES)))]
     by_uid = {each.uid: each for each in groups}
@@ -91,9 +88,13 @@ def main() -> None:
         ]
 
     planning, wanted = best(plan, options.repeats)
-    packing, arrays = best(lambda: [share._packed(keys, by_uid) for keys in wanted], options.repeats)
+    packing, arrays = best(
+        lambda: [share._packed(keys, by_uid, taught=False) for keys in wanted], options.repeats
+    )
     last = len(arrays) - 1
-    unpacking, _ = best(lambda: share._unpacked(wanted[last], lengths, arrays[last]), options.repeats)
+    unpacking, _ = best(
+        lambda: share._unpacked(wanted[last], lengths, arrays[last], taught=False), options.repeats
+    )
     sent = sum(array.nbytes for array in arrays[1:]) + len(told) * (options.ranks - 1)
     everywhere = whole * (options.ranks - 1)
 
@@ -113,6 +114,7 @@ def main() -> None:
             Figure(f"{what}, split over {ranks}, on each", planning * 1e3, "ms"),
             Figure(f"{what}, unpacking on another of {ranks}", unpacking * 1e3, "ms", decoding * 1e3),
         ],
+        options.out,
     )
 
 
