@@ -32,7 +32,7 @@ from tests.support.runtime.engines import started, vllm_engine
 from tests.support.runtime.tiny_models import PLAIN, perturbed, request, tiny_model, vllm_device, weights_at
 from tests.support.runtime.trainer_ranks import trainer_job, worker
 
-ADAPTER = {"rank": 8, "alpha": 16}
+ADAPTER: dict[str, Any] = {"rank": 8, "alpha": 16}
 IN_FLIGHT, RESPONSE, VERSIONS = 16, 200, 20
 
 

@@ -26,10 +26,15 @@ def interleaved(groups: int, samples: int, engines: int) -> EngineOf:
     return lambda key: (key.sample * groups + key.uid) * engines // (groups * samples)
 
 
+def by_prompt(key: RequestKey) -> tuple[int, int]:
+    """All responses to a prompt before those to the next one."""
+    return key.uid, key.sample
+
+
 class Static:
     """Each engine has a queue of its own, filled before anything runs."""
 
-    def __init__(self, engine_of: EngineOf, key_order: Order = tuple) -> None:
+    def __init__(self, engine_of: EngineOf, key_order: Order = by_prompt) -> None:
         """`key_order`: in which order an engine takes its responses."""
         self._engine_of, self._key_order = engine_of, key_order
         self.shapes: list[EngineShape] = []
@@ -91,7 +96,7 @@ def by_sample(key: RequestKey) -> tuple[int, int]:
 class TwoPhaseRebalance(Static):
     """`Static`, and from time to time work moves to other engines; see the module."""
 
-    def __init__(self, engine_of: EngineOf, key_order: Order = tuple, every_steps: int = 1000) -> None:
+    def __init__(self, engine_of: EngineOf, key_order: Order = by_prompt, every_steps: int = 1000) -> None:
         """`every_steps`: decode steps from one look to the next. The engines run in lockstep, so that every
         running response grows by one token a step."""
         super().__init__(engine_of, key_order)

@@ -162,7 +162,12 @@ class Results:
             base = ONE.name if updated is None else f"{ONE.name}, {UPDATES[0].name}"
             name, known = f"{requests} requests, {case}", self.rates.get((requests, base))
             figures.append(
-                Figure(f"{name}: tokens", float(np.mean(rates)), "tokens/s", known and float(np.mean(known)))
+                Figure(
+                    f"{name}: tokens",
+                    float(np.mean(rates)),
+                    "tokens/s",
+                    float(np.mean(known)) if known else None,
+                )
             )
             busy = 100 * float(np.mean(self.cores[requests, case]))
             figures.append(Figure(f"{name}: an engine core's CPU", busy, "% of the time"))

@@ -31,7 +31,8 @@ GPU_SEEDS, GPU_FAMILIES = range(100, 102), ("mistral, window 9", "one key head")
 
 def exactness(ranks: RankProcesses, folder: Path, gpus: int | None) -> Iterator[Figure]:
     """Each as soon as it is there."""
-    count, seeds, families, where = 4, SEEDS, FAMILIES, ""
+    families: tuple[str, ...] = FAMILIES
+    count, seeds, where = 4, SEEDS, ""
     if gpus:
         count, seeds, families, where = gpus, GPU_SEEDS, GPU_FAMILIES, f"{gpus} GPUs, "
 

@@ -19,6 +19,7 @@ from rljob_runtime.engines import vllm_compat, vllm_scheduler
 from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import Engine, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.engines.vllm_shape import arguments
 from rljob_runtime.fleet.reporting import report_seconds
 from tests.bench.engine_step import Work
 
@@ -119,13 +120,13 @@ class Hosted:
     async def start(self) -> list[dict[str, Any]]:
         """Returns what is to be known of each engine."""
         os.environ.update(self._setup.environment)
-        arguments = vllm_compat.arguments
 
         def changed(shape: Any) -> dict[str, Any]:
             both = {**arguments(shape), **self._other}
             return {name: value for name, value in both.items() if value is not None}
 
-        vllm_compat.arguments, vllm_compat.FACTORY = changed, f"{__name__}.scheduler"
+        for name, value in {"arguments": changed, "FACTORY": f"{__name__}.scheduler"}.items():
+            setattr(vllm_compat, name, value)
         begin = time.monotonic()
         await self._engine.start(0)
         seconds = round(time.monotonic() - begin)

@@ -14,7 +14,7 @@ import statistics
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch.distributed as dist
@@ -188,7 +188,7 @@ class Run:
         text = self.tokenizer.decode(tokens[:-1] if stopped else tokens)
         seen = RewardInput(each.prompt.text, text, each.prompt.answer, each.prompt.tokens, tokens, stopped)
         log_probs = np.array(each.log_probs, np.float32)
-        finish = "stop" if stopped else "length"
+        finish: Literal["stop", "length"] = "stop" if stopped else "length"
         spans = each.spans.spans(len(tokens))
         return Sample(tokens, log_probs, spans, finish, float(self.reward(seen)))
 

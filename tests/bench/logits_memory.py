@@ -22,17 +22,16 @@ MIB = 32
 SLICE = 2**22
 
 
-class Peak(Made):
+class Peak(Made):  # type: ignore[no-untyped-call]
     """Knows how much memory was in use at most."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.most = 0
+        self.most: int = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(function, types, args, kwargs)
-        alive = sum(size for reference, size in self._found.values() if not reference.expired())
-        self.most = max(self.most, alive)
+        self.most = max(self.most, self.held())
         return out
 
 
@@ -43,7 +42,8 @@ def most(entropy: bool, plain: bool) -> float:
     weight = torch.randn(VOCABULARY, WIDTH).bfloat16().requires_grad_()
     targets = torch.randint(VOCABULARY, (TOKENS,))
     how = Scoring(Distribution(0.9), "gradient" if entropy else "none", MIB * 2**20 // 2)
-    with Peak() as peak:
+    peak = Peak()
+    with peak:
         found: Scores
         if plain:
             found = plain_scores(functional.linear(hidden, weight), targets, how)

@@ -65,6 +65,7 @@ def verl_distillation() -> Iterator[Figure]:
         if correction is not None:
             weights, _ = weigh(given.proximal - given.engine, given.mask.long(), **correction)
             old = given.proximal
+        found: Tensor
         found, _ = distill(made, wanted, {"log_probs": in_a_row(new, given)}, data_of(given, old, weights))
         return found
 
@@ -72,6 +73,7 @@ def verl_distillation() -> Iterator[Figure]:
         return lambda given, new: teacher_s(given, new, correction)
 
     def beside_rewards(given: Batch, new: Tensor) -> Tensor:
+        found: Tensor
         found, _ = core.get_policy_loss_fn("vanilla")(
             old_log_prob=given.engine,
             log_prob=new,

@@ -65,6 +65,7 @@ def verl_losses() -> Iterator[Figure]:
                 "config": made,
                 "rollout_is_weights": weights,
             }
+            found: Tensor
             if mode == "reinforce":
                 found, _ = core.compute_policy_loss_reinforce(rollout_log_prob=given.engine, **more)
             else:
@@ -115,7 +116,7 @@ def verl_losses() -> Iterator[Figure]:
 def verl_advantages() -> Iterator[Figure]:
     core = importlib.import_module("verl.trainer.ppo.core_algos")
     by_group = "compute_grpo_outcome_advantage"
-    rows = [
+    rows: list[tuple[str, dict[str, Any], bool, str, dict[str, Any]]] = [
         ("grpo", {"grpo": {}}, True, by_group, {"norm_adv_by_std_in_grpo": True}),
         ("Dr. GRPO", {"grpo": {}}, False, by_group, {"norm_adv_by_std_in_grpo": False}),
         ("rloo", {"rloo": {}}, True, "compute_rloo_outcome_advantage", {}),

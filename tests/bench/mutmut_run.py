@@ -31,9 +31,9 @@ VERDICTS = Path("verdicts.json")
 
 def changed_words(node: libcst.BaseString) -> Iterator[libcst.BaseString]:
     """The first of the library's changes of a word; none of a text with blanks."""
-    changes = list(mutators.operator_string(node))
-    if changes and " " not in changes[0].value:
-        yield changes[0]
+    first = next(iter(mutators.operator_string(node)), None)
+    if isinstance(first, libcst.SimpleString) and " " not in first.value:
+        yield first
 
 
 def lines(diff: str, sign: str) -> str:
@@ -78,7 +78,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.sample is not None:
         drawn(arguments.sample, arguments.seed)
-    operators = mutators.mutation_operators
+    operators: Any = mutators.mutation_operators
     texts = (libcst.BaseString, mutators.operator_string)
     operators[operators.index(texts)] = (libcst.BaseString, changed_words)
     mutmut._run(tuple(arguments.names), CHILDREN)

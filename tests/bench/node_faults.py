@@ -91,7 +91,7 @@ def main() -> None:
         both = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
         checkpoint = {"everySteps": CHECKPOINT_STEPS}
         run.apply(STEPS, {"pools": both, "training.checkpoint": checkpoint})
-        first = wait_for("first step", lambda: (steps_done(file) or [None])[0])
+        first = wait_for("first step", lambda: next(iter(steps_done(file)), None))
         figures = [Figure("kubectl apply to the first step", first[1] - applied, "s", goal=START_GOAL)]
         faults: list[tuple[str, Callable[[], object], str]] = [
             ("operator: both pods", lambda: kill_operator(cluster), NO_STEP_LOST),

@@ -31,7 +31,7 @@ GOAL = "at most 5 % slower in pods"
 
 def steps_per_second(rows: list[dict[str, Any]]) -> float:
     """Over all steps after the first ones, in which engines and caches get warm."""
-    times = [row["time"] for row in rows[WARM_UP_STEPS:]]
+    times: list[float] = [row["time"] for row in rows[WARM_UP_STEPS:]]
     return (len(times) - 1) / (times[-1] - times[0])
 
 

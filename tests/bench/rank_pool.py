@@ -25,7 +25,9 @@ class RankPool:
 
     def __init__(self, count: int) -> None:
         # What is preloaded may touch the GPU, such as flash-attn, and a fork could not use it then.
-        self._context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
+        self._context: Any = multiprocessing.get_context(
+            "spawn" if torch.cuda.is_available() else "forkserver"
+        )
         self._context.set_forkserver_preload(_PRELOADED)
         self._count = count
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
@@ -45,8 +47,10 @@ class RankPool:
         found: dict[int, Any] = {}
         until = time.monotonic() + seconds
         while len(found) < self._count:
-            missing = {self._pipes[rank]: rank for rank in range(self._count) if rank not in found}
-            ready = wait(list(missing), timeout=max(0.0, until - time.monotonic()))
+            missing: dict[Any, int] = {
+                self._pipes[rank]: rank for rank in range(self._count) if rank not in found
+            }
+            ready: list[Any] = wait(list(missing), timeout=max(0.0, until - time.monotonic()))
             if not ready:
                 self._end()
                 return f"no result in {seconds:.0f} s"

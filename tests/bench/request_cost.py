@@ -71,6 +71,8 @@ def serve(port: int) -> None:
 class Raw(Connections):
     """The same requests by a session of aiohttp's own."""
 
+    pool_manager: Any
+
     async def ask(
         self, method: str, url: Any, headers: Any, body: Any, limits: Any
     ) -> aiohttp.ClientResponse:
@@ -80,9 +82,10 @@ class Raw(Connections):
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        return await self.pool_manager.request(
+        answer: aiohttp.ClientResponse = await self.pool_manager.request(
             method, url, data=body, headers=headers, allow_redirects=False, timeout=limits
         )
+        return answer
 
 
 class Plain(Connections):

@@ -77,8 +77,8 @@ class Site:
     def tokens(self, key: RequestKey) -> int:
         if key not in self.begun:
             return self.held.get(key, 0)
-        done = int((self.now - self.begun[key]) * TOKENS_PER_SECOND)
-        return min(done, self.lengths[key.uid][key.sample])
+        done: int = int((self.now - self.begun[key]) * TOKENS_PER_SECOND)
+        return min(done, int(self.lengths[key.uid][key.sample]))
 
     def event(self, happens: Callable[[], object]) -> None:
         """Something happens, and routing answers until it has nothing more to say."""

@@ -13,7 +13,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench import simulated_tables as tables
-from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
+from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_prompt, by_sample, interleaved
 from tests.bench.figures import parser, record
 from tests.bench.routing_sites import Site, over
 
@@ -39,7 +39,7 @@ def static(graphs: tuple[int, ...], interleave: bool, rebalance: bool, seed: int
     """Seconds of a batch that is dealt before it runs."""
     where = site(graphs)
     place = (interleaved if interleave else adjacent)(where.groups, where.samples, where.engines)
-    scheduler = (TwoPhaseRebalance if rebalance else Static)(place, by_sample if interleave else tuple)
+    scheduler = (TwoPhaseRebalance if rebalance else Static)(place, by_sample if interleave else by_prompt)
     return simulate_batch(where.draw(seed), where.shapes(), where.physics, scheduler).wall
 
 

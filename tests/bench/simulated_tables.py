@@ -22,7 +22,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
+from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_prompt, by_sample, interleaved
 from tests.bench.figures import parser, record
 from tests.bench.routing_sites import over
 
@@ -106,7 +106,7 @@ def simulate(run: Run, seed: int, cost: StepCost = COST, admission: float = ADMI
     graphs = (*(graph for graph in run.graphs if graph < run.batch), run.batch)
     shapes = [EngineShape("fast", run.batch, KV_TOKENS, cost._replace(gears=graphs))] * RANKS
     place = (interleaved if run.interleave else adjacent)(run.prompts, SAMPLES, RANKS)
-    order = by_sample if run.interleave else tuple
+    order = by_sample if run.interleave else by_prompt
     scheduler = TwoPhaseRebalance(place, order) if run.rebalance else Static(place, order)
     reports = COPY.report_seconds if run.rebalance else None
     physics = dataclasses.replace(COPY, admission_seconds=admission, report_seconds=reports)

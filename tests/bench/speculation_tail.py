@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ ON_CPU = Size(8, 3, 40, 440, 256, 4, 512, "float32", (4.0, 24.0, 128.0))
 ON_CUDA = Size(32, 3, 200, 2048, 1024, 16, 151936, "bfloat16", (24.0, 128.0))
 WIDE = Size(32, 3, 200, 2048, 8192, 8, 151936, "bfloat16", (24.0, 128.0))
 
-MODES = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
+MODES: dict[str, dict[str, Any] | None] = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
 
 
 @dataclass

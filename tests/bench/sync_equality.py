@@ -5,6 +5,7 @@ python -m tests.bench.sync_equality
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rljob_api import RLJob
 from rljob_runtime.trace.record.metrics_log import read_metrics
@@ -19,7 +20,7 @@ def main() -> None:
     out = parser(__doc__).parse_args().out
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        training = {"async": {"maxStaleness": 0}, "optimizer": {"learningRate": 0.001}}
+        training: dict[str, Any] = {"async": {"maxStaleness": 0}, "optimizer": {"learningRate": 0.001}}
         file, document = manifest(folder, STEPS, **training)
         with running(file) as run:
             if run.end(600) != 0:

@@ -79,7 +79,7 @@ def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
 @contextmanager
 def without(on: frozenset[str]) -> Iterator[None]:
     """What is off and has no field in the RLJob."""
-    from rljob_runtime.trainer import optim, phases, policy
+    from rljob_runtime.trainer import phases, policy
     from rljob_runtime.trainer import step as steps
 
     with ExitStack() as stack:
@@ -104,7 +104,7 @@ def without(on: frozenset[str]) -> Iterator[None]:
             adamw = torch.optim.AdamW
             stack.enter_context(
                 _replaced(
-                    optim.torch.optim, "AdamW", lambda *given, **more: adamw(*given, **more | {"fused": None})
+                    torch.optim, "AdamW", lambda *given, **more: adamw(*given, **more | {"fused": None})
                 )
             )
         yield

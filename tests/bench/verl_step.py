@@ -171,7 +171,9 @@ def unpatched() -> Iterator[None]:
     from transformers.models.qwen3 import modeling_qwen3
 
     names = dict(vars(modeling_qwen3))
-    classes = [each for each in names.values() if isinstance(each, type) and "forward" in vars(each)]
+    classes: list[Any] = [
+        each for each in names.values() if isinstance(each, type) and "forward" in vars(each)
+    ]
     forwards = [(each, vars(each)["forward"]) for each in classes]
     try:
         yield
@@ -226,7 +228,7 @@ def flash_difference() -> float:
     ends = torch.tensor([0, lengths[0], sum(lengths)], device="cuda", dtype=torch.int32)
     out = flash_attn_varlen_func(*given, ends, ends, max(lengths), max(lengths), causal=True)
     parts = []
-    for query, key, value in zip(*(tensor.split(lengths) for tensor in plain), strict=True):
+    for query, key, value in zip(*(tensor.split(lengths) for tensor in plain), strict=True):  # type: ignore[no-untyped-call]
         query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
         made = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, enable_gqa=True

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.engines.vllm_shape import VllmShape, arguments
 from rljob_runtime.samples import Generation
 from tests.bench.figures import RESULTS, Figure, record
 from tests.bench.peers.work import LARGE, SMALL, Work
@@ -259,7 +261,7 @@ async def with_engine(
     """Milliseconds of a version for an idle engine, by transport; what else there is to tell."""
     cuda, most = torch.cuda.is_available(), max(scale.in_flight)
     options: Mapping[str, Any] = (
-        {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.5)} if cuda else {}
+        {"accelerator": "nvidia", "options": VllmOptions(gpu_memory_utilization=0.5)} if cuda else {}
     )
     length = PROMPT + scale.response
     engine = VllmEngine("bench", folders[0], Sampling(), most, length, dtype=scale.dtype, **options)
@@ -286,12 +288,12 @@ async def with_engine(
 @contextmanager
 def one_step_at_a_time() -> Iterator[None]:
     """Engines that are made in the body schedule a step once the one before has ended."""
-    usual = vllm_compat.arguments
-    vllm_compat.arguments = lambda shape: {**usual(shape), "async_scheduling": False}
-    try:
+
+    def changed(shape: VllmShape) -> dict[str, Any]:
+        return {**arguments(shape), "async_scheduling": False}
+
+    with patch.object(vllm_compat, "arguments", changed):
         yield
-    finally:
-        vllm_compat.arguments = usual
 
 
 @contextmanager

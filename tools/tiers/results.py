@@ -72,8 +72,9 @@ def summary(results: Sequence[Result], seconds: float) -> str:
         lines.append(f"{each.tier:<14}{each.outcome:<10}{shown}{each.seconds:>9.0f}  {each.why}".rstrip())
     lines.append(f"{'all':<14}{overall(results):<10}{'':>25}{seconds:>9.0f}")
     for each in results:
-        for reason, count in each.counts.reasons.items() if each.counts else ():
-            whole = "all" if each.outcome == "skipped" and len(each.counts.reasons) == 1 else str(count)
+        reasons = each.counts.reasons if each.counts else {}
+        for reason, count in reasons.items():
+            whole = "all" if each.outcome == "skipped" and len(reasons) == 1 else str(count)
             lines.append(f"skipped in {each.tier}: {whole} tests: {reason}")
     return "\n".join(lines)
 

@@ -60,7 +60,7 @@ def placed(ours: Ours, folder: Path, gpus: int, training: Mapping[str, Any]) -> 
         {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
     )
     # An accelerator has one member in a group of NCCL, however many engines it has.
-    push = {"push": {}, "transport": "auto" if shared or ours.engines > 1 else "nccl"}
+    push: dict[str, Any] = {"push": {}, "transport": "auto" if shared or ours.engines > 1 else "nccl"}
     several = {"enginesPerAccelerator": ours.engines, "cpusPerWorker": ours.engines + 2}
     return {
         "apiVersion": "rljob.dev/v1alpha1",

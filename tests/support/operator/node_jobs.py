@@ -166,7 +166,7 @@ class NodeJob:
     def wait_event(self, reason: str) -> str:
         """The message of an Event about the job, which comes a moment after what it tells of."""
         path = f"/api/v1/namespaces/{self.namespace}/events"
-        self.cluster.wait(path, lambda _: self.events(reason), f"Event {reason}", seconds=SECONDS)
+        self.cluster.wait(path, lambda _: bool(self.events(reason)), f"Event {reason}", seconds=SECONDS)
         return self.events(reason)[0]
 
     def wait(self, done: Callable[[Object], object], what: str, seconds: float = SECONDS) -> Object:

@@ -38,6 +38,7 @@ class SimulatedOperator:
         self.events: list[Event] = []
         self.refusals: list[str] = []
         self.deleted_job = False
+        self._job: Job | None = None
         self.restart()
 
     def restart(self) -> None:

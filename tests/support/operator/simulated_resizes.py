@@ -8,7 +8,7 @@ busy workers wherever there are any.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from rljob_operator.plan.observed import POOLS, Pod
@@ -43,7 +43,7 @@ class Resizing:
             self.everybody(self.look_and_act)
         self.world.killed.clear()
 
-    def worst(self, pods: list[Pod]) -> Pod:
+    def worst(self, pods: Sequence[Pod]) -> Pod:
         """The pod that KubeRay's choice costs most."""
         return next((pod for pod in pods if self.world.busy(pod)), pods[0])
 

@@ -57,7 +57,7 @@ def receive(group: ProcessGroupGloo, shapes: Shapes) -> dict[str, torch.Tensor]:
     """What the sender broadcasts."""
     tensors = {name: torch.empty(*shape) for name, shape in shapes.items()}
     for tensor in tensors.values():
-        group.broadcast([tensor]).wait()
+        group.broadcast([tensor]).wait()  # type: ignore[attr-defined]
     return tensors
 
 

@@ -10,12 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Made(TorchDispatchMode):
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the memory of every tensor that is made while it is on."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._found: dict[int, tuple[StorageWeakRef, int]] = {}
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._found: dict[int, tuple[Any, int]] = {}
         self._outside: set[int] = set()
         """Memory of what came from elsewhere, such as weights, of which views are made."""
 
@@ -26,12 +26,17 @@ class Made(TorchDispatchMode):
         out = function(*args, **(kwargs or {}))
         for storage in _storages(out):
             if storage._cdata not in self._outside:
-                self._found[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                self._found[storage._cdata] = (reference, storage.nbytes())
         return out
 
     def alive(self) -> int:
         """Bytes that are still there."""
         gc.collect()
+        return self.held()
+
+    def held(self) -> int:
+        """The same, with what waits for the garbage collector."""
         return sum(size for reference, size in self._found.values() if not reference.expired())
 
 

@@ -100,5 +100,5 @@ def _serve(pipe: Any) -> None:
             if dist.is_initialized():
                 dist.destroy_process_group()
             # What it knows of operators names groups of ranks, and the next world's may have their names.
-            _clear_sharding_prop_cache()
+            _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
         pipe.send_bytes(outcome)

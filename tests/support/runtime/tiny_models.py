@@ -122,8 +122,8 @@ def vllm_device() -> dict[str, Any]:
     """Arguments that make a vLLM engine run a tiny model on what this machine has."""
     if not torch.cuda.is_available():
         # Filling the default's GiB with zeros takes as long as loading the model.
-        return {"accelerator": "cpu", "options": VllmOptions(kvCacheGiB=1 / 16)}
-    return {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.1, enforceEager=True)}
+        return {"accelerator": "cpu", "options": VllmOptions(kv_cache_gi_b=1 / 16)}
+    return {"accelerator": "nvidia", "options": VllmOptions(gpu_memory_utilization=0.1, enforce_eager=True)}
 
 
 class Reference:
@@ -244,7 +244,7 @@ def check_log_probs(
             for span in (span for span in got.spans if span.version == version):
                 part = slice(span.start, span.end)
                 expected, certain = (of_all[part] for of_all in reference.scores(asked, got, sampling))
-                undecided += int((~certain).sum())
+                undecided += len(certain) - int(certain.sum())
                 np.testing.assert_allclose(
                     got.log_probs[part][certain], expected[certain], atol=tolerance, rtol=0
                 )

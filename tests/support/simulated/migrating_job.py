@@ -192,7 +192,8 @@ class MigratingJob(SimulatedJob):
             self.wrong.append(what)
 
     def prompt_tokens(self, uid: int) -> list[int]:
-        return self._prompt(uid).tokens.tolist()
+        tokens: list[int] = self._prompt(uid).tokens.tolist()
+        return tokens
 
     def run(self) -> "MigratingJob":
         try:
