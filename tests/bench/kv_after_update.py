@@ -119,8 +119,10 @@ class Model:
         # A sharper head: at random weights every token would be about as likely as any other.
         with torch.no_grad():
             self._model.get_input_embeddings().weight *= _SHARPER
-        self._model.to(getattr(torch, self._scale.engine_dtype)).save_pretrained(folder)
-        self._model.to(torch.float32)
+        # The weights alone: the model's buffers, rotary frequencies among them, stay in float32.
+        dtype = getattr(torch, self._scale.engine_dtype)
+        stored = {name: weights.to(dtype) for name, weights in self._model.named_parameters()}
+        self._model.save_pretrained(folder, state_dict=stored)
         # Also a version that may be loaded.
         (folder / ".lock").touch()
         return folder

@@ -235,7 +235,7 @@ def figures(size: Size, found: dict[str, list[list[Batch]]]) -> list[Figure]:
         for mode in (mode for mode in found if mode != "without"):
             batches = found[mode][number]
             kept = sum(one.tail_kept for one in batches) / max(1, sum(one.tail_drafted for one in batches))
-            name = f"{mode}, {kept:.0%} of drafts kept"
+            name = f"{mode}, scale-{size.scales[number]:g}, {kept:.0%} of drafts kept"
 
             def mean(
                 pick: Callable[[Batch], float],
