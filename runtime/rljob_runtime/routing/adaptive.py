@@ -24,6 +24,7 @@ only while there are some. Pure.
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
@@ -85,6 +86,8 @@ class Adaptive(Policy):
         """Groups that have come since the last plan."""
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
+        self._relaned = False
+        """Whether engines serve other lanes than they were told since the newest plan."""
         self._longest_first = False
         """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
@@ -190,7 +193,8 @@ class Adaptive(Policy):
 
     def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
         if now < self._next_plan:
-            return ()
+            relaned, self._relaned = self._relaned, False
+            return book.members() if relaned else ()
         self._plans += 1
         self._new_groups, self._planned = 0, len(self._joined)
         self._fresh, before = True, (self.roles, self._longest_first)
@@ -201,7 +205,7 @@ class Adaptive(Policy):
         # It stays until everything has begun: what was put off must not be put off to the end.
         still = self._longest_first and book.waiting > 0
         self._longest_first = still or self._many_waves(members, book)
-        self.roles = decide_roles(self.roles, members, sample, every, self._long, book.rooms, book.waiting)
+        self.roles = decide_roles(self.roles, members, sample, every, self._long)
         pause = max(self._plan_seconds, self.roles.split.seconds / _PLANS, len(book.groups) / _PLAN_GROUPS)
         # Where nothing is under way, what comes next is planned at once.
         self._next_plan = now + pause if book.groups else now
@@ -217,6 +221,14 @@ class Adaptive(Policy):
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
         waiting, self._reenter = self._reenter, ()
         return waiting
+
+    def settled(self, book: Book, now: float) -> Iterable[RequestState]:
+        others = book.room - self._kept
+        if self.roles.heavy and book.waiting and (others or (self.roles.pooled and book.room)):
+            # What has room would have been placed: this waits for engines that are full.
+            full = self.roles.full | {"heavy" if others else "fast"}
+            self.roles, self._relaned = replace(self.roles, full=full), True
+        return ()
 
     def _sample(self, book: Book) -> tuple[Collection[Expected], int]:
         """Requests and the tokens that each will still generate, of every n-th group; n."""

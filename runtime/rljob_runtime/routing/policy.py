@@ -89,7 +89,8 @@ class Policy:
         """What is on an engine, or whether it takes requests, has changed; told before it is scored."""
 
     def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
-        """Engines whose lanes or scores have changed for another reason than what is on them."""
+        """Engines whose lanes or scores have changed for another reason than what is on them. Asked before
+        anything is placed, and again after `settled`."""
         return ()
 
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
@@ -113,7 +114,8 @@ class Policy:
         return ()
 
     def settled(self, book: Book, now: float) -> Iterable[RequestState]:
-        """Everything that waits and has room is placed. What is let go on now is placed at once."""
+        """Everything that waits and has room is placed. What is let go on now, or gets room by `rescored`, is
+        placed at once."""
         return ()
 
     def moves(self, book: Book, now: float) -> Iterable[Move]:

@@ -4,7 +4,7 @@ other one: what adaptive routing decides with each plan.
 Pure.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +41,8 @@ class Roles:
     pooled: bool = False
     """Whether there is a heavy pool."""
     full: frozenset[str] = frozenset()
-    """Pools that had no room for what waited."""
+    """Engines that have had no room for what waits for them since the plan, while others had: heavy or fast
+    ones."""
     ends: tuple[float, float] = (0.0, 0.0)
     """Seconds until heavy engines, and the others, have finished what is theirs now. The plan's own seconds
     take every long response for one of the heavy engines, and some of them stay where they are."""
@@ -70,32 +71,28 @@ def decide_roles(
     sample: Collection[Expected],
     every: int,
     long: Set[RequestKey],
-    rooms: Mapping[str, int],
-    waiting: int,
 ) -> Roles:
     """The roles from now on. `before`: those until now. `engines`: all that take requests. `sample`: the
-    requests of every `every`-th group. `long`: those that count as long since an earlier plan. `rooms`:
-    requests that each pool can begin now; `waiting`: how many wait."""
+    requests of every `every`-th group. `long`: those that count as long since an earlier plan."""
     ordered = sorted(engines, key=lambda engine: engine.shape.slowness)
     heavy = [engine for engine in ordered if engine.shape.pool == "heavy"]
     fast = [engine for engine in ordered if engine.shape.pool != "heavy"]
-    full = frozenset(pool for pool, room in rooms.items() if room == 0 and waiting)
     parts = _counted(sample)
     loads = _scaled(merged(*parts), every)
     if not engines or not loads:
-        return Roles(pooled=bool(heavy), full=full)
+        return Roles(pooled=bool(heavy))
     if heavy:
         split = split_pools(loads, _shapes(heavy), _shapes(fast))
         if not split.heavy:
             # Both pools take everything.
-            return Roles(split, pooled=True, full=full)
+            return Roles(split, pooled=True)
         numbers = frozenset(engine.number for engine in heavy)
-        return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))
+        return Roles(split, numbers, True, ends=_ends(split.cut, heavy, fast, parts, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
-        return Roles(split_pools(loads, (), _shapes(fast)), full=full)
+        return Roles(split_pools(loads, (), _shapes(fast)))
     split, numbers = _among_fast(before, fast, loads, sample, long)
-    return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
+    return Roles(split, numbers, ends=(split.heavy_seconds, split.fast_seconds))
 
 
 def _shapes(engines: Sequence[EngineState]) -> list[EngineShape]:

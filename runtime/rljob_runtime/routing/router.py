@@ -120,15 +120,20 @@ class Router:
 
     def decide(self, now: float) -> list[Action]:
         """What is to be done now; all of it, in this order. To be called after every change."""
-        for engine in self.policy.rescored(self.book, now):
-            self._load_changed(engine)
-        self._enter(self.policy.reentered(self.book, now))
+        self._look_again(now)
         actions: list[Action] = self._arrivals()
         self._place_waiting(actions)
         self._enter(self.policy.settled(self.book, now))
+        self._look_again(now)
         self._place_waiting(actions)
         actions += [move for move in self.policy.moves(self.book, now) if self._begin_move(move)]
         return actions
+
+    def _look_again(self, now: float) -> None:
+        """Ask the policy what has changed for another reason than what it was told."""
+        for engine in self.policy.rescored(self.book, now):
+            self._load_changed(engine)
+        self._enter(self.policy.reentered(self.book, now))
 
     def _place_waiting(self, actions: list[Action]) -> None:
         """Place what waits and has room."""

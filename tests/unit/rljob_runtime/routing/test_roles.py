@@ -65,7 +65,7 @@ def test_what_a_pool_has_to_do_is_what_it_runs(
         for engine in found.engines
         for request in engine.running.values()
     ]
-    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    roles = decide_roles(Roles(), found.engines, sample, 1, set())
     assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
 
 
@@ -78,7 +78,7 @@ def test_a_pool_has_finished_what_it_runs_and_what_comes_to_it_with_the_longest(
         for engine in found.engines
         for request in engine.running.values()
     ]
-    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    roles = decide_roles(Roles(), found.engines, sample, 1, set())
     assert roles.ends == (
         pytest.approx(drain_seconds(heavy, [Load(2, 7000, 11), Load(1, 9000, 11)])),
         pytest.approx(drain_seconds(found.engines[0].shape, [Load(20, 500, 11)])),
@@ -95,8 +95,8 @@ def test_a_heavy_pool_is_for_long_responses_where_that_pays(speed: float, left: 
     found = Engines([[left, *[100] * 12], []], cost=STEEP)
     found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, speed))
     sample = [(request, float(found.left[key])) for key, request in found.engines[0].running.items()]
-    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 0, "heavy": 9}, 1)
-    assert roles.heavy == heavy and roles.pooled and roles.full == {"fast"}
+    roles = decide_roles(BOTH, found.engines, sample, 1, set())
+    assert roles.heavy == heavy and roles.pooled
     if not heavy:
         assert (roles.lanes(0), roles.lanes(1)) == (("any",), ("any",))
 
@@ -127,9 +127,9 @@ def test_no_engine_is_kept_for_long_responses_where_all_share_their_steps(lockst
         for engine in found.engines
         for request in engine.running.values()
     ]
-    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 0}, 1)
+    roles = decide_roles(Roles(), found.engines, sample, 1, set())
     assert bool(roles.heavy) is not lockstep
-    assert not roles.pooled and roles.full == {"fast"}
+    assert not roles.pooled
     assert roles.ends == ((0.0, 0.0) if lockstep else (roles.split.heavy_seconds, roles.split.fast_seconds))
     assert roles.split.seconds > 0, "plans are made as often as what is under way asks for"
 
@@ -150,14 +150,14 @@ def test_engines_stay_heavy_by_the_plan_that_made_them_so_until_their_long_respo
         for request in engine.running.values()
     ]
     old = Roles(Split(1, 123.0, 1.0, 1.0), frozenset(before))
-    roles = decide_roles(old, found.engines, sample, 1, {RequestKey(long, 0)}, {"fast": 9}, 0)
+    roles = decide_roles(old, found.engines, sample, 1, {RequestKey(long, 0)})
     assert roles.heavy == {0}
     assert (roles.split == old.split) is stays
 
 
 def test_nothing_to_do_no_roles() -> None:
     found = Engines([[], []])
-    assert decide_roles(BOTH, found.engines, [], 1, set(), {"fast": 0}, 0) == Roles()
-    assert decide_roles(BOTH, [], [], 1, set(), {"fast": 0}, 3) == Roles(full=frozenset({"fast"}))
+    assert decide_roles(BOTH, found.engines, [], 1, set()) == Roles()
+    assert decide_roles(BOTH, [], [], 1, set()) == Roles()
     found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
-    assert decide_roles(Roles(), found.engines, [], 1, set(), {"fast": 0}, 0) == Roles(pooled=True)
+    assert decide_roles(Roles(), found.engines, [], 1, set()) == Roles(pooled=True)

@@ -39,6 +39,8 @@ def test_a_policy_is_told_what_has_happened_with_the_book_and_the_time() -> None
         ("rescored", 2.0),
         ("reentered", 2.0),
         ("settled", 2.0),
+        ("rescored", 2.0),
+        ("reentered", 2.0),
         ("moves", 2.0),
         ("progressed", 3.0),
         ("finished", 4.0),
