@@ -90,7 +90,7 @@ PACKAGES = {
         ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "slowness", "split", "survival"),
         (),
     ),
-    "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "rebalance"), ()),
+    "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "offload"), ()),
     "routing-policies": part(
         "routing",
         (

@@ -7,7 +7,7 @@
 - The responses with most to come are heavy: those from a cut on that lets both pools finish together
   (`split`). They go to the heavy pool. Where a cut does not pay, or no length is known yet, both pools take
   everything. Without a heavy pool, some engines become heavy for as long as that pays.
-- A response that turns out to be long moves to the heavy engines, with its tokens (`rebalance`); when nothing
+- A response that turns out to be long moves to the heavy engines, with its tokens (`offload`); when nothing
   waits any more, responses move from engines that will finish last to those that finish first (`levelling`).
 - What the next training step waits for goes before the rest: where requests wait, into the heavy pool, and
   when engines are levelled (`deadlines`).
@@ -33,8 +33,8 @@ from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
 from rljob_runtime.routing.levelling import level
 from rljob_runtime.routing.lockstep import level_lockstep
+from rljob_runtime.routing.offload import offload
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
-from rljob_runtime.routing.rebalance import into_pools
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
 
@@ -48,7 +48,7 @@ _SAMPLE = 512
 _WINDOW = 64
 """Engines of a pool between which a plan moves requests; the next plan takes others."""
 _MOVES = 64
-"""Most moves into pools at a time."""
+"""Most moves to heavy engines at a time."""
 _GROWTH = 0.25
 """A plan is made at once when groups or engines come that are this part of what the last one has seen: pools
 that were about to finish together are not any more."""
@@ -273,9 +273,7 @@ class Adaptive(Policy):
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
         moves: list[Move] = []
         if heavy:
-            moves = into_pools(
-                heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent
-            )
+            moves = offload(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent)
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves

@@ -69,21 +69,26 @@ class EngineState:
     """Whether it is lost or removed, and is known only until nothing is on it any more."""
     running: dict[RequestKey, RequestState] = field(default_factory=dict)
     """What is on it, in the order of arrival; those that are told to leave are on it until they have left."""
-    kept: int = 0
-    """Places kept for requests that move to it."""
+    arriving: dict[RequestKey, RequestState] = field(default_factory=dict)
+    """What moves to it, for which it keeps places."""
     kv_tokens: int = 0
     """Tokens of prompts and responses in its KV cache, as far as known."""
 
     @property
     def count(self) -> int:
         """Places taken."""
-        return len(self.running) + self.kept
+        return len(self.running) + len(self.arriving)
 
     @property
     def room(self) -> int:
         """Requests that it can begin now."""
-        left = self.shape.limit - len(self.running) - self.kept
+        left = self.shape.limit - len(self.running) - len(self.arriving)
         return left if self.joined and left > 0 else 0
+
+    @property
+    def movable(self) -> list[RequestState]:
+        """What runs on it and was not told to leave."""
+        return [request for request in self.running.values() if not request.moving]
 
 
 class Book:
@@ -196,7 +201,7 @@ class Book:
         if target is not None:
             assert target.room > 0
             self._add_room(target, -1)
-            target.kept += 1
+            target.arriving[request.key] = request
             request.target = target
 
     def interrupted(self, request: RequestState, tokens: int) -> EngineState:
@@ -238,7 +243,7 @@ class Book:
         if target is not None:
             request.target = None
             self._add_room(target, -target.room)
-            target.kept -= 1
+            del target.arriving[request.key]
             self._add_room(target, target.room)
             self._forget_if_empty(target)
 
@@ -252,7 +257,8 @@ class Book:
         for engine in self.engines.values():
             on_it = [request for request in requests if request.engine is engine]
             assert {request.key for request in on_it} == set(engine.running)
-            assert engine.kept == sum(request.target is engine for request in requests)
+            arriving = {request.key for request in requests if request.target is engine}
+            assert set(engine.arriving) == arriving
             assert engine.kv_tokens == sum(request.kv_tokens for request in on_it)
             assert engine.count <= engine.shape.limit or not engine.joined
 

@@ -4,7 +4,14 @@ With a hard staleness bound a step waits for every group whose deadline has come
 of the bound). Pure.
 """
 
+from rljob_runtime.routing.book import RequestState
 from rljob_runtime.routing.requests import GroupRequest
+
+
+def is_urgent(request: RequestState, urgent: int | None) -> bool:
+    """Whether the next training step waits for a request: its deadline is `urgent` or before it. None: it
+    waits for all alike."""
+    return urgent is not None and request.group.request.deadline <= urgent
 
 
 class Deadlines:

@@ -4,10 +4,13 @@ Pure.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rljob_runtime.routing.book import GroupState, RequestState
 from rljob_runtime.routing.lengths import Lengths
+
+Remaining = Callable[[RequestState], float]
+"""Tokens that a response is expected to generate still."""
 
 _GROWN = 1.25
 """Factor by which the longest running response of a group grows until the group's estimate is made anew."""

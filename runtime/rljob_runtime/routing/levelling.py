@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rljob_runtime.routing.book import EngineState
+from rljob_runtime.routing.deadlines import is_urgent
 from rljob_runtime.routing.drain import Load, drain_seconds
-from rljob_runtime.routing.rebalance import Remaining, is_urgent, movable
+from rljob_runtime.routing.estimates import Remaining
 from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 
 _LEVEL_GAIN = 0.05
@@ -44,7 +45,7 @@ class _Levels:
         self.moves: list[Move] = []
         self._engines = engines
         self._running = {
-            engine.number: {request.key: request for request in movable(engine)} for engine in engines
+            engine.number: {request.key: request for request in engine.movable} for engine in engines
         }
         # Numbers alone: a load for each request would have the garbage collector look through all that is
         # under way.

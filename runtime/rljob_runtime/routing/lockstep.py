@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.rebalance import Remaining, movable
+from rljob_runtime.routing.estimates import Remaining
 from rljob_runtime.routing.requests import Move, RequestKey
 
 _MARGIN = 1.5
@@ -48,7 +48,7 @@ class _Rank:
         self.number = engine.number
         self.limit = engine.shape.limit
         self.count, self.tokens = engine.count, engine.kv_tokens
-        self.requests = {each.key: each for each in movable(engine) if each.key not in moved}
+        self.requests = {each.key: each for each in engine.movable if each.key not in moved}
         """Those that may move."""
         self.room = engine.room
         """Requests that may move here: what leaves makes no room before it has left."""

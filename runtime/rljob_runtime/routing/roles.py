@@ -10,8 +10,8 @@ from functools import cached_property
 
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Load
+from rljob_runtime.routing.offload import SLACK
 from rljob_runtime.routing.policy import Lane
-from rljob_runtime.routing.rebalance import SLACK
 from rljob_runtime.routing.requests import EngineShape, RequestKey
 from rljob_runtime.routing.split import (
     NO_SPLIT,

@@ -1,4 +1,4 @@
-"""Which running requests move into their pool: those that turn out to be long, to the heavy engines.
+"""Offload: running requests that turn out to be long move to the heavy engines.
 
 A move costs the prefill of prompt and tokens on the new engine, for the request itself and for each that runs
 there, since all stand still for it; or the copy of its tokens. It is made only if it saves more than that.
@@ -6,10 +6,12 @@ What the next training step waits for goes first. Pure.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from rljob_runtime.routing.book import EngineState, RequestState
+from rljob_runtime.routing.deadlines import is_urgent
+from rljob_runtime.routing.estimates import Remaining
 from rljob_runtime.routing.requests import EngineShape, Move
 
 _STEP_GAIN = 0.03
@@ -20,27 +22,12 @@ SLACK = 1.25
 """How far beyond the cut a request must be to move, so that it does not move back and forth."""
 
 
-Remaining = Callable[[RequestState], float]
-"""Tokens that a response is expected to generate still."""
-
-
-def movable(engine: EngineState) -> list[RequestState]:
-    """The requests that an engine may lose."""
-    return [request for request in engine.running.values() if not request.moving]
-
-
-def is_urgent(request: RequestState, urgent: int | None) -> bool:
-    """Whether the next training step waits for a request: its deadline is `urgent` or before it. None: it
-    waits for all alike."""
-    return urgent is not None and request.group.request.deadline <= urgent
-
-
 def cache_full(shape: EngineShape, kv_tokens: int) -> bool:
     """Whether an engine with so many tokens in its KV cache is to get no further requests."""
     return shape.kv_tokens is not None and kv_tokens > _CACHE_FULL * shape.kv_tokens
 
 
-def into_pools(
+def offload(
     heavy: Sequence[EngineState],
     fast: Sequence[EngineState],
     cut: float,
@@ -74,11 +61,13 @@ class _Places:
         self.counts: dict[int, int] = {}
         self.kv_tokens: dict[int, int] = {}
         for engine in chain(heavy, fast):
-            self.counts[engine.number], self.kv_tokens[engine.number] = engine.count, engine.kv_tokens
+            arriving = sum(request.kv_tokens for request in engine.arriving.values())
+            self.counts[engine.number] = engine.count
+            self.kv_tokens[engine.number] = engine.kv_tokens + arriving
         self._free = [
             (engine.count, engine.number, engine.room, engine)
             for engine in heavy
-            if engine.room and not cache_full(engine.shape, engine.kv_tokens)
+            if engine.room and not cache_full(engine.shape, self.kv_tokens[engine.number])
         ]
         heapq.heapify(self._free)
 
@@ -106,7 +95,7 @@ def _longest_first(
     found = [
         (left, engine, request)
         for engine in engines
-        for request in movable(engine)
+        for request in engine.movable
         if (left := remaining(request)) >= least
     ]
     return sorted(found, key=lambda each: (not is_urgent(each[2], urgent), -each[0], each[2].key))

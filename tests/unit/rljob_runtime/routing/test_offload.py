@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.rebalance import cache_full, into_pools, movable
+from rljob_runtime.routing.offload import cache_full, offload
 from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
 from tests.support.simulated.routed import Engines
 
@@ -16,7 +16,7 @@ def key(uid: int) -> RequestKey:
 
 def pools(site: Engines, cut: float = 1000, most: int = 64) -> list[Move]:
     """Moves to the first engine, the heavy one, from the others."""
-    return into_pools(site.engines[:1], site.engines[1:], cut, site.remaining, most)
+    return offload(site.engines[:1], site.engines[1:], cut, site.remaining, most)
 
 
 # Into pools
@@ -73,7 +73,7 @@ def test_each_move_makes_the_next_one_pay_less() -> None:
 
 def test_they_spread_over_the_heavy_engines_as_far_as_there_is_room() -> None:
     site = Engines([[], [100], [2000] * 8, [2000] * 8], limit=8)
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 64)
+    moves = offload(site.engines[:2], site.engines[2:], 1000, site.remaining, 64)
     assert [move.engine for move in moves[:5]] == [0, 0, 1, 0, 1]
 
 
@@ -111,17 +111,25 @@ def test_the_cache_counts_what_was_sent_there_already() -> None:
     assert len(pools(site)) == 9
 
 
+def test_the_cache_counts_what_is_on_its_way() -> None:
+    """What an earlier plan has told to move has not left its engine."""
+    site = Engines([[], [2000] * 40], prompt=100, cost=StepCost(0.01, 1e-3), kv_tokens=1000)
+    for move in pools(site)[:4]:
+        site.book.move(site.book.request(move.request), site.engines[0], False)
+    assert len(pools(site)) == 5
+
+
 def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() -> None:
     site = Engines([[5], [5, 5], [2000] * 20], cost=StepCost(0.01, 1e-3), kv_tokens=1000)
     site.book.progress({key(0): 900})
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 2)
+    moves = offload(site.engines[:2], site.engines[2:], 1000, site.remaining, 2)
     assert [move.engine for move in moves] == [1, 1], "910 of 1,000 tokens are more than nine tenths"
 
 
 def test_a_cache_that_a_move_has_filled_gets_no_more() -> None:
     site = Engines([[], [5, 5, 5], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
     site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=110)
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 3)
+    moves = offload(site.engines[:2], site.engines[2:], 1000, site.remaining, 3)
     assert [move.engine for move in moves] == [0, 1, 1]
 
 
@@ -157,23 +165,23 @@ def test_what_the_next_step_waits_for_moves_to_the_heavy_engines_first(
     urgent: int | None, deadlines: dict[int, int], order: list[int]
 ) -> None:
     site = Engines([[4000, 3000, 2000, *SHORT], []], deadlines=deadlines)
-    moves = into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, urgent)
+    moves = offload(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, urgent)
     assert [move.request.uid for move in moves] == order
 
 
 def test_an_urgent_request_gets_the_last_place() -> None:
     site = Engines([[4000, 2000, *SHORT], []], deadlines={1: 4})
     site.engines[1].shape = site.engines[1].shape._replace(limit=1)
-    moves = into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4)
+    moves = offload(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4)
     assert [move.request for move in moves] == [key(1)]
 
 
 def test_a_short_request_stays_however_urgent() -> None:
     site = Engines([[1249, *SHORT], []], deadlines={0: 4})
-    assert into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4) == []
+    assert offload(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4) == []
 
 
 def test_an_engine_may_lose_what_is_not_leaving_it() -> None:
     site = Engines([[300, 300]])
     site.book.move(site.book.request(key(0)), None, False)
-    assert movable(site.engines[0]) == [site.book.request(key(1))]
+    assert site.engines[0].movable == [site.book.request(key(1))]
