@@ -14,15 +14,14 @@
 - A pool that finishes much earlier takes from what waits for the other one, and what runs there; so does one
   that has room while the other one has none.
 
-Plans are made anew at most every `plan_seconds`, less often for many groups, and at once where nothing was
-under way, a pool has an engine again, or many groups come beside a heavy pool. They look at some of the
-groups and engines where there are very many; between two plans a decision takes O(log engines). Guarantee:
-what waits is placed as long as any engine has room that is not kept for long requests, and engines are kept
-only while there are some. Pure.
+A plan says which engines and responses are heavy, until the next one (`plan_times`). Where there are very
+many groups and engines it looks at some of them; between two plans a decision takes O(log engines).
+
+Guarantee: what waits is placed as long as any engine has room that is not kept for long requests. Engines of
+a heavy pool are never kept, others only while there are long requests. Pure.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -34,24 +33,17 @@ from rljob_runtime.routing.lengths import Lengths
 from rljob_runtime.routing.levelling import level
 from rljob_runtime.routing.lockstep import level_lockstep
 from rljob_runtime.routing.offload import offload
+from rljob_runtime.routing.plan_times import PlanTimes
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
 
-_PLAN_GROUPS = 2500
-"""For each so many groups under way the time between two plans grows by a second."""
-_PLANS = 100
-"""Plans in the time until all that is under way is finished, at most: where responses take hours there is no
-hurry."""
 _SAMPLE = 512
 """Groups that a plan looks at; of more, every second one, or every third, and so on."""
 _WINDOW = 64
 """Engines of a pool between which a plan moves requests; the next plan takes others."""
 _MOVES = 64
 """Most moves to heavy engines at a time."""
-_GROWTH = 0.25
-"""A plan is made at once when groups or engines come that are this part of what the last one has seen: pools
-that were about to finish together are not any more."""
 _WAVES = 6
 """Longest first is the order where a training step takes this many times more responses than run at a time.
 With fewer the first to come are most of all, and the order gains less than the chance of one draw of
@@ -75,15 +67,10 @@ class Adaptive(Policy):
         training step takes, None: all that there are."""
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
-        self._plan_seconds = plan_seconds
         self._waits = waits
         self._groups_per_step = groups_per_step
         self._deadlines = Deadlines()
-        self._next_plan = -math.inf
-        """When the next plan may be made."""
-        self._plans = 0
-        self._new_groups = 0
-        """Groups that have come since the last plan."""
+        self._times = PlanTimes(plan_seconds)
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
         self._relaned = False
@@ -94,12 +81,6 @@ class Adaptive(Policy):
         """Responses that are heavy; they stay it."""
         self._reenter: Sequence[RequestState] = ()
         """Requests that wait and may wait elsewhere by the newest plan."""
-        self._joined: set[int] = set()
-        """Engines that take requests."""
-        self._planned = 0
-        """How many there were at the last plan."""
-        self._pools: Counter[str] = Counter()
-        """How many of them each pool has."""
         self._rooms: dict[int, int] = {}
         """Requests that each of the heavy engines can begin now."""
         self._kept = 0
@@ -115,7 +96,7 @@ class Adaptive(Policy):
         return self.roles.split.cut if self.roles.heavy else math.inf
 
     def expects(self, request: RequestState) -> Expectation:
-        return Expectation(self.estimates.glance(request), self._cut)
+        return Expectation(self.estimates.peek(request), self._cut)
 
     @property
     def urgent(self) -> int | None:
@@ -156,24 +137,14 @@ class Adaptive(Policy):
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         self._deadlines.began(group.request)
         self.estimates.began(group, len(book.groups))
-        self._new_groups += 1
-        if self.roles.pooled and self._new_groups > _GROWTH * len(book.groups):
-            self._next_plan = -math.inf
+        self._times.group_came(len(book.groups), self.roles)
         return ()
 
     def load_changed(self, engine: EngineState) -> None:
-        heavy = self.roles.heavy
-        if engine.number in heavy:
+        if engine.number in self.roles.heavy:
             self._kept += engine.room - self._rooms[engine.number]
             self._rooms[engine.number] = engine.room
-        if engine.joined != (engine.number in self._joined):
-            (self._joined.add if engine.joined else self._joined.discard)(engine.number)
-            self._pools[engine.shape.pool] += 1 if engine.joined else -1
-            first = engine.joined and self._pools[engine.shape.pool] == 1
-            grown = self.roles.pooled and len(self._joined) > (1 + _GROWTH) * self._planned
-            # Or nobody is left that takes what waits for one of the two kinds.
-            if first or grown or self._joined <= heavy or (heavy and self._joined.isdisjoint(heavy)):
-                self._next_plan = -math.inf
+        self._times.engine_changed(engine, self.roles)
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
         return _waiting(self.estimates.outgrown(requests), book)
@@ -192,23 +163,13 @@ class Adaptive(Policy):
     # Plans
 
     def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
-        if now < self._next_plan:
+        if now < self._times.next:
             relaned, self._relaned = self._relaned, False
             return book.members() if relaned else ()
-        self._plans += 1
-        self._new_groups, self._planned = 0, len(self._joined)
-        self._fresh, before = True, (self.roles, self._longest_first)
+        before = self.roles, self._longest_first
         members = [engine for engine in book.members() if engine.joined]
-        self.estimates.look()
-        # Before a response is complete there is nothing to divide by, and no ground to move anything.
-        sample, every = self._sample(book) if self.estimates.lengths.known else ((), 1)
-        # It stays until everything has begun: what was put off must not be put off to the end.
-        still = self._longest_first and book.waiting > 0
-        self._longest_first = still or self._many_waves(members, book)
-        self.roles = decide_roles(self.roles, members, sample, every, self._long)
-        pause = max(self._plan_seconds, self.roles.split.seconds / _PLANS, len(book.groups) / _PLAN_GROUPS)
-        # Where nothing is under way, what comes next is planned at once.
-        self._next_plan = now + pause if book.groups else now
+        self._plan(members, book)
+        self._times.made(now, self.roles.split.seconds, len(book.groups))
         if _same_lanes(before[0], self.roles) and before[1] == self._longest_first:
             return ()
         heavy = self.roles.heavy
@@ -217,6 +178,17 @@ class Adaptive(Policy):
         # The newest groups first: it is mostly they that wait, and then the others are not looked at.
         self._reenter = _waiting(reversed(book.groups.values()), book)
         return members
+
+    def _plan(self, members: Sequence[EngineState], book: Book) -> None:
+        """Decide anew what each engine is for, and in which order requests wait."""
+        self._fresh = True
+        self.estimates.fit_hazards()
+        # Before a response is complete there is nothing to divide by, and no ground to move anything.
+        sample, every = self._sample(book) if self.estimates.lengths.known else ((), 1)
+        # It stays until everything has begun: what was put off must not be put off to the end.
+        still = self._longest_first and book.waiting > 0
+        self._longest_first = still or self._many_waves(members, book)
+        self.roles = decide_roles(self.roles, members, sample, every, self._long)
 
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
         waiting, self._reenter = self._reenter, ()
@@ -233,7 +205,7 @@ class Adaptive(Policy):
     def _sample(self, book: Book) -> tuple[Collection[Expected], int]:
         """Requests and the tokens that each will still generate, of every n-th group; n."""
         every = max(1, math.ceil(len(book.groups) / _SAMPLE))
-        groups = islice(book.groups.values(), self._plans % every, None, every)
+        groups = islice(book.groups.values(), self._times.plans % every, None, every)
         # Not a list of pairs, through which the garbage collector would look again and again.
         sample: dict[RequestState, float] = {}
         for group in groups:
@@ -243,7 +215,7 @@ class Adaptive(Policy):
                 sample[request] = self.estimates.remaining(request)
         return sample.items(), every
 
-    def _many_waves(self, members: list[EngineState], book: Book) -> bool:
+    def _many_waves(self, members: Sequence[EngineState], book: Book) -> bool:
         """Whether so many requests are under way that their order matters, and engines hold as many long ones
         at a time as they hold others: where the KV cache is the limit, the longest together drive each other
         out of it."""
@@ -312,7 +284,7 @@ class Adaptive(Policy):
         engines are levelled."""
         if len(engines) <= _WINDOW:
             return engines
-        first = self._plans * (_WINDOW - _WINDOW // 4) % len(engines)
+        first = self._times.plans * (_WINDOW - _WINDOW // 4) % len(engines)
         return [*engines[first : first + _WINDOW], *engines[: max(0, first + _WINDOW - len(engines))]]
 
 

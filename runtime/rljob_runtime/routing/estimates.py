@@ -38,7 +38,7 @@ class Estimates:
         mean, sd = known
         return self.lengths.total_of(request, mean, sd)
 
-    def glance(self, request: RequestState) -> float:
+    def peek(self, request: RequestState) -> float:
         """The same for whom decides nothing by it: what is kept stays as it is."""
         known = self._groups.get(request.key.uid) or self.lengths.group(request.group)
         return self.lengths.total_of(request, *known)
@@ -51,9 +51,9 @@ class Estimates:
         """This group is dispatched, and `under_way` groups are not complete."""
         self.lengths.began(group, under_way)
 
-    def look(self) -> None:
+    def fit_hazards(self) -> None:
         """Take into account how far all responses are now."""
-        self.lengths.look()
+        self.lengths.fit_hazards()
 
     def outgrown(self, requests: Iterable[RequestState]) -> Iterable[GroupState]:
         """These responses have more tokens. Returns the groups whose estimate that changes."""

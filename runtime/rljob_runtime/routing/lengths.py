@@ -128,7 +128,7 @@ class Lengths:
         if group.request.uid % (1 + 2 * under_way // _COHORT) == 0:
             self._cohort.append(group)
 
-    def look(self) -> None:
+    def fit_hazards(self) -> None:
         """Take hazards anew, by how far all responses are now."""
         self._survival = None
         if not self.known or self.sd_within < _UNALIKE * self.sd:

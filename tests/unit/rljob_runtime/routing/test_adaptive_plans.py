@@ -30,9 +30,9 @@ def plans(of: Routed, seconds: float, step: float) -> list[float]:
     """When plans are made within so much time, with a decision each step."""
     times: list[float] = []
     for _ in range(round(seconds / step)):
-        before = policy(of)._plans
+        before = policy(of)._times.plans
         of.decide(step)
-        times += [of.now] * (policy(of)._plans - before)
+        times += [of.now] * (policy(of)._times.plans - before)
     return times
 
 
@@ -78,11 +78,11 @@ def test_a_plan_is_made_at_once_when_many_engines_come_beside_a_heavy_pool(came:
     """Beside five engines: what did not pay with them may pay with more."""
     of = mixed(site(fast=4, heavy=1, limit=64))
     of.decide(2)
-    before = policy(of)._plans
+    before = policy(of)._times.plans
     for number in range(5, 5 + came):
         of.router.join(number, of.engine(0).shape)
     of.decide(0.01)
-    assert policy(of)._plans == before + plans
+    assert policy(of)._times.plans == before + plans
 
 
 @pytest.mark.parametrize("heavy", [True, False], ids=["divided by length", "not divided"])
@@ -132,7 +132,7 @@ def test_of_many_groups_a_plan_is_made_less_often_and_looks_at_some() -> None:
         of.router.dispatch(GroupRequest(uid, uid, 10, 1), 0.0)
     for now, made in ((0.0, 1), (1.9, 1), (2.1, 2)):
         of.router.decide(now)
-        assert policy(of)._plans == made
+        assert policy(of)._times.plans == made
     sample, every = policy(of)._sample(of.router.book)
     assert (len(sample), every) == (500, 10)
 
@@ -143,7 +143,7 @@ def test_every_group_is_looked_at_in_turn() -> None:
     for uid in range(1200):
         book.add(GroupRequest(uid, uid, 10, 1))
     seen: set[int] = set()
-    for of._plans in range(3):
+    for of._times.plans in range(3):
         sample, every = of._sample(book)
         assert (len(sample), every) == (400, 3)
         seen |= {request.key.uid for request, _ in sample}
@@ -162,13 +162,13 @@ def test_a_sample_is_of_every_group_as_long_as_there_are_few(groups: int, every:
 def test_windows_of_many_engines_overlap_and_cover_all() -> None:
     of, engines = Adaptive(CAP), Engines([[]] * 200).engines
     windows = []
-    for of._plans in range(5):
+    for of._times.plans in range(5):
         windows.append([engine.number for engine in of._window(engines)])
     assert [len(set(window)) for window in windows] == [64] * 5
     assert windows[0] == [*range(64)] and windows[1] == [*range(48, 112)]
     assert windows[4] == [192, 193, 194, 195, 196, 197, 198, 199, *range(56)]
     assert set().union(*windows) == set(range(200))
-    of._plans = 1
+    of._times.plans = 1
     assert list(of._window(engines[:64])) == engines[:64], "all of them, as they are"
 
 
@@ -261,12 +261,12 @@ def test_one_of_several_heavy_engines_leaves_and_no_plan_is_made() -> None:
     """A weight update pauses engine after engine."""
     of = mixed(site(3, 2))
     of.decide(2)
-    before = policy(of)._next_plan
+    before = policy(of)._times.next
     of.router.leave(3)
     of.decide(0.1)
     of.router.join(3, of.engine(3).shape)
     of.decide(0.1)
-    assert policy(of)._next_plan == before
+    assert policy(of)._times.next == before
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -20,7 +20,7 @@ def test_a_response_that_has_outgrown_its_group_makes_the_estimate_anew() -> Non
     before = estimates.total(group.requests[0])
     group.requests[1].tokens = 9000
     assert estimates.total(group.requests[0]) == before, "kept until somebody tells"
-    assert estimates.glance(group.requests[0]) == before
+    assert estimates.peek(group.requests[0]) == before
     assert list(estimates.outgrown(group.requests.values())) == [group]
     assert estimates.total(group.requests[0]) > before
     assert list(estimates.outgrown([group.requests[0]])) == [], "the shorter one changes nothing"

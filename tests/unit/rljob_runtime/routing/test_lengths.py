@@ -301,7 +301,7 @@ def begun(known: Lengths, lengths: list[list[int]], tokens: int) -> list[GroupSt
     for group in groups:
         for request in group.requests.values():
             request.tokens = tokens
-    known.look()
+    known.fit_hazards()
     return groups
 
 
@@ -361,6 +361,6 @@ def test_where_all_responses_are_hardly_a_token_one_is_expected(tokens: int) -> 
 
 def test_before_a_response_has_ended_hazards_say_nothing() -> None:
     known = Lengths(CAP)
-    known.look()
+    known.fit_hazards()
     (request,) = group_of(running=[5]).requests.values()
     assert known.total_of(request, 5.0, 0.5) == expected_total(5.0, 0.5, 5)
