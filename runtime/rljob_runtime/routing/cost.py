@@ -33,7 +33,7 @@ class StepCost(NamedTuple):
         return self.per_prefill_token if self.per_copied_token is None else self.per_copied_token
 
     def times(self, factor: float) -> "StepCost":
-        """Of an engine that takes so many times as long for everything."""
+        """Of an engine that takes so many times as long for all that it computes; copies take their time."""
         if factor == 1.0:
             return self
         return self._replace(

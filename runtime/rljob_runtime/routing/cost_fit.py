@@ -34,7 +34,8 @@ class CostFit:
 
     def __init__(self) -> None:
         self.equations = 0
-        # The triangle of a QR decomposition has the same least squares as all rows that it was made of.
+        # The triangle of a QR decomposition has the same least squares as all rows that it was made of: the
+        # terms, and in the last column what they add up to.
         self._triangle = np.zeros((_TERMS + 1, _TERMS + 1))
         self._rows: list[list[float]] = []
         """Equations that are not in the triangle yet: to decompose twenty takes as long as one."""

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 def envelope_sum(kv: NDArray[np.int64], growth: NDArray[np.int64], steps: int) -> float:
     """Sum, over `steps` steps, of the most KV tokens that any engine has: kv + step * growth, step from 0.
+    `kv`, `growth`: of each engine, [engines].
 
     The maximum of lines is convex: where one line is the largest at both ends it is so between them. Between
     ends with different lines the range is cut where these two cross."""

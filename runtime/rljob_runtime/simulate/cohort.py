@@ -32,7 +32,7 @@ _UNLIMITED = 1 << 60
 
 
 class Cohort:
-    """See the module's guarantees. Engines are numbered from 0 within it."""
+    """See the module's guarantees. Engines are numbered from 0 within it; arrays are [engines]."""
 
     def __init__(
         self,

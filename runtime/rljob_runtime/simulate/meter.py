@@ -1,4 +1,4 @@
-"""What simulated engines did with their time. Pure."""
+"""What simulated engines did with their time. Arrays have a value for each engine, [engines]. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
