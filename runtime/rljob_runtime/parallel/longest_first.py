@@ -7,7 +7,9 @@ on every machine, since all sums are of integers and nothing depends on time. Pu
 """
 
 import heapq
+from bisect import bisect_left
 from dataclasses import dataclass
+from operator import neg
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,10 +64,10 @@ def longest_first(costs: ArrayLike, bins: int, equal: bool = False, room: Room |
     values = whole(costs)
     if bins < 1:
         raise ValueError(f"{bins} bins: there must be one or more")
-    order = np.argsort(-values, kind="stable")
     if equal or room is None:
-        return _least_loaded(values, order, bins, equal)
-    return _least_with_room(values, order, bins, room)
+        return _least_loaded(values, np.argsort(-values, kind="stable"), bins, equal)
+    # Of items of one cost the largest first: it is the hardest to place.
+    return least_with_room(values, np.lexsort((-room.sizes, -values)), bins, room)
 
 
 def _least_loaded(costs: Ints, order: Ints, bins: int, equal: bool) -> Ints:
@@ -88,32 +90,43 @@ def _least_loaded(costs: Ints, order: Ints, bins: int, equal: bool) -> Ints:
     return np.array(places, dtype=np.int64)
 
 
-def _least_with_room(costs: Ints, order: Ints, bins: int, room: Room) -> Ints:
-    # Of items of one cost the largest first: it is the hardest to place.
-    order = np.lexsort((-room.sizes, -costs))
-    bin_of = np.empty(len(costs), np.int64)
+def least_with_room(costs: Ints, order: Ints, bins: int, room: Room, limit: int | None = None) -> Ints:
+    """The bin of each item, shape (items,): in `order`, which descends by cost, each goes to the bin with the
+    least load of those that it fits into. With a `limit` no load exceeds that, and an item that goes nowhere
+    has -1; without one that raises `NoRoom`."""
+    bin_of = np.full(len(costs), -1, np.int64)
     loads, free = np.zeros(bins, np.int64), np.full(bins, room.cap, np.int64)
+    most = int(costs.sum()) if limit is None else limit
     # Entries whose load is not that of the bin any more are left in the heap and skipped.
-    heap = [(0, index) for index in range(bins)]
-    for item in order.tolist():
-        size, cost = int(room.sizes[item]), int(costs[item])
-        while heap and heap[0][0] != loads[heap[0][1]]:
+    heap: list[tuple[int, int]] = [(0, index) for index in range(bins)]
+    items, sizes, ordered = order.tolist(), room.sizes[order].tolist(), costs[order].tolist()
+    at = 0
+    while at < len(items):
+        size, cost = sizes[at], ordered[at]
+        while heap[0][0] != loads[heap[0][1]]:
             heapq.heappop(heap)
-        index = heap[0][1]
-        if size > free[index]:
-            index = _lightest_with_room(loads, free, size)
-        bin_of[item] = index
-        free[index] -= size
-        loads[index] += cost
-        heapq.heappush(heap, (int(loads[index]), index))
+        load, place = heap[0]
+        if load + cost > most:
+            # On to the first one that costs no more than what the lightest bin can still take.
+            at = bisect_left(ordered, load - most, at, key=neg)
+            continue
+        if size > free[place]:
+            place = _lightest_with_room(loads, free, size)
+            if place < 0 and limit is None:
+                raise NoRoom
+        if place >= 0 and loads[place] + cost <= most:
+            bin_of[items[at]] = place
+            free[place] -= size
+            loads[place] += cost
+            heapq.heappush(heap, (int(loads[place]), place))
+        at += 1
     return bin_of
 
 
 def _lightest_with_room(loads: Ints, free: Ints, size: int) -> int:
+    """The bin with the least load that has room for a size; -1 where none has."""
     fitting = np.flatnonzero(free >= size)
-    if not len(fitting):
-        raise NoRoom
-    return int(fitting[loads[fitting].argmin()])
+    return int(fitting[loads[fitting].argmin()]) if len(fitting) else -1
 
 
 def refine(

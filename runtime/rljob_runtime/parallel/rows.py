@@ -18,7 +18,7 @@ import numpy as np
 
 from rljob_runtime.parallel.first_fit import fewest_bins, first_fit
 from rljob_runtime.parallel.loads import Ints, loads_of
-from rljob_runtime.parallel.longest_first import NoRoom, Room, longest_first, refine
+from rljob_runtime.parallel.longest_first import NoRoom, Room, least_with_room, longest_first, refine
 
 _TOLERANCE = 3e-4
 _ROUNDS = 40
@@ -97,31 +97,11 @@ def _peeled(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Ints:
         if int(costs[left[0]]) * ranks * (rows - row) <= int(costs[left].sum()):
             bin_of[left] = row * ranks + _level(tokens[left], costs[left], cap, ranks, rows - row)
             return bin_of
-        taken = _fill_row(tokens[left], costs[left], cap, ranks)
+        # Up to the first sample's cost, which the row takes in any case.
+        kept = np.arange(len(left))
+        taken = least_with_room(costs[left], kept, ranks, Room(tokens[left], cap), limit=int(costs[left[0]]))
         bin_of[left[taken >= 0]] = row * ranks + taken[taken >= 0]
         left = left[taken < 0]
         if not len(left):
             return bin_of
     raise NoRoom
-
-
-def _fill_row(tokens: Ints, costs: Ints, cap: int, ranks: int) -> Ints:
-    """Fill a row's bins up to the first sample's cost; the bin of each sample, -1 where it is not in the row.
-    Samples come costliest first, and each goes to the bin with the least load of those that it fits into."""
-    taken = np.full(len(costs), -1, np.int64)
-    spare = np.full(ranks, costs[0], np.int64)
-    free = np.full(ranks, cap, np.int64)
-    item = 0
-    while item < len(costs):
-        cost, size = costs[item], tokens[item]
-        fitting = np.flatnonzero((spare >= cost) & (free >= size))
-        if len(fitting):
-            place = fitting[spare[fitting].argmax()]
-            taken[item] = place
-            spare[place] -= cost
-            free[place] -= size
-            item += 1
-        else:
-            # On to the first one that costs no more than what some bin can still take.
-            item = max(item + 1, int(np.searchsorted(-costs, -spare.max())))
-    return taken
