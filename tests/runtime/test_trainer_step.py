@@ -154,7 +154,8 @@ def test_plans_that_follow_what_passes_took_change_nothing_that_is_learned(
 
 @pytest.mark.parametrize("hold", [False, True])
 def test_a_rank_without_work_takes_part(ranks: RankProcesses, tmp_path: Path, hold: bool) -> None:
-    """One group with one response, for two ranks."""
+    """One group with one response, for two ranks. A loss of the job's own is asked about that alone: the pass
+    without work has a token of probability 1."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     alone = _one_group(0, 1, None, folder, 1, hold)
     shared = ranks.run(2, _one_group, folder, 1, hold)
@@ -180,7 +181,8 @@ def _one_group(
 ) -> StepMetrics:
     """Train one group, of which no two responses fit one pass: they have 61, 45 and 40 tokens."""
     made = groups(1, seed=15, samples=samples, longest=50)
-    job = trainer_job(compute={"holdWeights": hold}, parallel={"maxTokensPerMicroBatch": 64})
+    own = {"policyLoss": {"custom": {"function": "tests.support.runtime.own_objective:surprised"}}}
+    job = trainer_job(own, compute={"holdWeights": hold}, parallel={"maxTokensPerMicroBatch": 64})
     with worker(job, folder, rank, world_size, store) as trainer:
         metrics: StepMetrics = trainer.train_step(0, 0, made)
         return metrics

@@ -36,7 +36,7 @@ from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, batches_of, describe
 from rljob_runtime.trainer.context_parallel import Sharing, agree, alone
 from rljob_runtime.trainer.hdp_weights import HeldWeights
-from rljob_runtime.trainer.log_probs import Entropy
+from rljob_runtime.trainer.log_probs import Entropy, Scores
 from rljob_runtime.trainer.loss import token_loss
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
@@ -110,11 +110,7 @@ class StepRunner:
         self._rehearse_scores(work)
         if self._held is not None:
             self._held.expect_backward(last=True)
-        found = work.score(self._policy, self._entropy)
-        total = (found.log_probs * work.weights).sum()
-        if self._entropy == "gradient" and found.entropies is not None:
-            total = total + (found.entropies * work.weights).sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        _nothing(work.score(self._policy, self._entropy)).backward()  # type: ignore[no-untyped-call]
         self._optimizer.forget()
 
     @torch.no_grad()
@@ -281,7 +277,10 @@ class StepRunner:
 
     def _loss(self, work: MicroBatchWork, tally: Tally) -> Tensor:
         """The micro-batch's share of the batch's loss."""
-        new, entropy = work.score(self._policy, self._entropy)
+        scores = work.score(self._policy, self._entropy)
+        if not work.trained:
+            return _nothing(scores)
+        new, entropy = scores
         before = work.proximal if work.proximal is not None else new.detach()
         tokens = Tokens(
             new, work.engine, work.advantages, work.responses, entropy, before, work.reference, work.teacher
@@ -292,6 +291,15 @@ class StepRunner:
             gap = (new.detach() - work.engine).abs()
             tally.add(loss, each, work.weights, entropy, gap, work.current, work.tokens)
         return loss
+
+
+def _nothing(scores: Scores) -> Tensor:
+    """0, with a gradient of 0 for every weight: the loss of what counts for nothing."""
+    # Zeros in memory, as tokens' weights are: of one number the gradient has another form, for which layers
+    # would be compiled anew.
+    zeros = torch.zeros_like(scores.log_probs)
+    total = scores.log_probs * zeros
+    return (total if scores.entropies is None else total + scores.entropies * zeros).sum()
 
 
 def _metrics(

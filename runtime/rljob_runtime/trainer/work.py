@@ -51,6 +51,9 @@ class MicroBatchWork:
     counts: bool
     """Whether this rank counts the pass in the step's metrics: one of those that share it does. Without
     anything to train, none."""
+    trained: bool = True
+    """Whether there is anything to train; where a rank only takes part, what is said of tokens means
+    nothing."""
     proximal: Tensor | None = None
     """Log-probabilities under the weights that the step begins with; for losses that need them."""
     reference: Tensor | None = None
@@ -124,11 +127,10 @@ class WorkMaker:
         responses = [np.zeros(length - 1, np.int32) for length in lengths]
         packed = pack(prompts, responses, self._device, self._lay_out)
         nothing = torch.zeros(len(packed.targets), device=self._device)
-        teacher = nothing if self._algorithm.teacher_server is not None else None
         part = self._shard(packed, lengths, [length - 1 for length in lengths], degree)
         return MicroBatchWork(
             packed if part is None else part.local, part, packed.responses, nothing, nothing, nothing,
-            nothing.bool(), packed.size, False, teacher=teacher,
+            nothing.bool(), packed.size, counts=False, trained=False,
         )  # fmt: skip
 
     def _pack(self, batch: Batch, planned: PlannedBatch, contents: Mapping[Key, Content]) -> MicroBatchWork:

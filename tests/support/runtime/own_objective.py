@@ -26,6 +26,11 @@ def never_finite(tokens: Tokens, old: Tensor) -> Tensor:
     return clip(tokens, old) + torch.tensor(0.0).log()
 
 
+def surprised(tokens: Tokens, old: Tensor) -> Tensor:
+    """Not finite for a token that an engine was certain of."""
+    return clip(tokens, old) / -tokens.engine
+
+
 def root(tokens: Tokens, old: Tensor) -> Tensor:
     """Finite, with a gradient that is not: the slope of a square root at 0."""
     return (tokens.new - tokens.new.detach()).sqrt() + tokens.advantages
