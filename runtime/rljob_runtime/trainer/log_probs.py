@@ -51,12 +51,38 @@ class Scores(NamedTuple):
     """None where they were not asked for."""
 
 
-def scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, how: Scoring) -> Scores:
+class Slopes(NamedTuple):
+    """What the gradient with respect to logits follows from, for each row."""
+
+    targets: Tensor
+    total: Tensor
+    """logsumexp(x)"""
+    mean: Tensor
+    """sum(p x)"""
+    log_probs: Tensor
+    """Gradients with respect to log-probabilities."""
+    entropies: Tensor | None
+    """The same with respect to entropies; None where these are not trained."""
+
+    def of(self, rows: slice) -> "Slopes":
+        """Those of some rows."""
+        return Slopes(*(None if each is None else each[rows] for each in self))  # type: ignore[arg-type]
+
+
+def scores(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    how: Scoring,
+    vocabulary: "Vocabulary | None" = None,
+) -> Scores:
     """Score tokens `targets`, shape (tokens,), by a linear head on `hidden`, shape (tokens, width).
 
-    `weight` has shape (vocabulary, width), `bias` (vocabulary,).
+    `weight` has shape (size, width), `bias` (size,), for the tokens of `vocabulary`, by default all.
     """
-    log_probs, entropies = _Scores.apply(hidden, weight, bias, targets, how)  # type: ignore[no-untyped-call]
+    arguments = hidden, weight, bias, targets, how, vocabulary or Vocabulary(len(weight))
+    log_probs, entropies = _Scores.apply(*arguments)  # type: ignore[no-untyped-call]
     return Scores(log_probs, None if how.entropy == "none" else entropies)
 
 
@@ -78,22 +104,25 @@ def plain_scores(logits: Tensor, targets: Tensor, how: Scoring) -> Scores:
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, how: Scoring
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        how: Scoring,
+        vocabulary: "Vocabulary",
     ) -> tuple[Tensor, Tensor]:
-        wide = wide_format(hidden)
-        log_probs, total, mean = (
-            torch.empty(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)
-        )
-        statistics = _statistics_of(weight, how)
+        found = torch.empty(3, len(hidden), dtype=wide_format(hidden), device=hidden.device)
         logits = hidden.new_empty(0)
-        chunks = list(chunks_of(len(hidden), how.logits // len(weight)))
+        chunks = list(_chunks(len(hidden), how.logits // len(weight)))
         for chunk in chunks:
             logits = functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in slices_of(chunk, len(weight)):
-                log_probs[rows], total[rows], mean[rows] = statistics(logits[inside], targets[rows], how)
+            for rows, inside in _slices(chunk, vocabulary.width(how)):
+                found[:, rows] = vocabulary.statistics(logits[inside], targets[rows], how)
+        log_probs, total, mean = vocabulary.together(found, how)
         # With a single chunk its logits are as many as may be held, so that they are kept.
         ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
-        ctx.how = how
+        ctx.how, ctx.vocabulary = how, vocabulary
         ctx.save_for_backward(hidden, weight, bias, targets, total, mean, logits if ctx.kept else None)
         entropies = total - mean
         if how.entropy != "gradient":
@@ -102,34 +131,30 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope: Tensor, entropy_slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_log_probs: Tensor, grad_entropies: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, total, mean, kept = ctx.saved_tensors
-        how: Scoring = ctx.how
-        bend = entropy_slope if how.entropy == "gradient" else None
-        for_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        for_weight = Sum(weight) if ctx.needs_input_grad[1] else None
-        for_bias = Sum(bias) if ctx.needs_input_grad[2] else None
-        gradient = _gradient_of(weight, how)
-        for chunk in chunks_of(len(hidden), how.logits // len(weight)):
+        how, vocabulary = ctx.how, ctx.vocabulary
+        trained = grad_entropies if how.entropy == "gradient" else None
+        slopes = Slopes(targets, total, mean, grad_log_probs, trained)
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = Sum(weight) if ctx.needs_input_grad[1] else None
+        grad_bias = Sum(bias) if ctx.needs_input_grad[2] else None
+        for chunk in _chunks(len(hidden), how.logits // len(weight)):
             logits = kept if ctx.kept else functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in slices_of(chunk, len(weight)):
-                entropic = None if bend is None else (bend[rows], mean[rows])
+            for rows, inside in _slices(chunk, vocabulary.width(how)):
                 # In the logits' own place: they are not needed any more.
-                logits[inside] = gradient(
-                    logits[inside], targets[rows], total[rows], slope[rows], entropic, how
-                )
-            if for_hidden is not None:
-                for_hidden[chunk] = logits @ weight
-            if for_weight is not None:
-                for_weight.add_product(logits.T, hidden[chunk])
-            if for_bias is not None:
-                for_bias.add(logits.sum(0, dtype=total.dtype))
+                logits[inside] = vocabulary.gradient(logits[inside], slopes.of(rows), how)
+            if ctx.needs_input_grad[0]:
+                grad_hidden[chunk] = logits @ weight
+            if grad_weight is not None:
+                grad_weight.add_product(logits.T, hidden[chunk])
+            if grad_bias is not None:
+                grad_bias.add(logits.sum(0, dtype=total.dtype))
         return (
-            for_hidden,
-            for_weight.value if for_weight is not None else None,
-            for_bias.value if for_bias is not None else None,
-            None,
-            None,
+            vocabulary.summed(grad_hidden) if ctx.needs_input_grad[0] else None,
+            grad_weight.value if grad_weight is not None else None,
+            grad_bias.value if grad_bias is not None else None,
+            *(None, None, None),
         )
 
 
@@ -142,9 +167,11 @@ class Sum:
         self._total: Tensor | None = None
 
     def add(self, part: Tensor) -> None:
+        """Add what a chunk gives."""
         self._total = part.to(self._wide) if self._total is None else self._total.add_(part)
 
     def add_product(self, left: Tensor, right: Tensor) -> None:
+        """Add `left` @ `right`, without rounding the product where the device can."""
         if self._dtype == self._wide or left.device.type != "cuda":
             self.add(left @ right)
         elif self._total is None or not _adds_wide(left.device, left.dtype):
@@ -154,6 +181,7 @@ class Sum:
 
     @property
     def value(self) -> Tensor | None:
+        """In the parameter's format; None where nothing was added."""
         return None if self._total is None else self._total.to(self._dtype)
 
 
@@ -169,40 +197,74 @@ def _adds_wide(device: torch.device, dtype: torch.dtype) -> bool:
     return bool((total == factor).all())
 
 
-_Statistics = Callable[[Tensor, Tensor, Scoring], tuple[Tensor, Tensor, Tensor]]
-_Gradient = Callable[[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None, Scoring], Tensor]
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens that this rank has logits of, and what it makes of them: all tokens here, a part of them in
+    `vocabulary.Part`. Logits have shape (rows, size)."""
+
+    size: int
+    """How many tokens they are."""
+
+    def width(self, how: Scoring) -> int:
+        """Numbers of a row that are worked on at a time."""
+        return self.size
+
+    def statistics(self, logits: Tensor, targets: Tensor, how: Scoring) -> Tensor:
+        """Three numbers for each row, from which `together` makes those of all tokens; shape (3, rows)."""
+        if self._fused(how):
+            fused, _ = _compiled()
+            return torch.stack(fused(logits, targets, how.distribution.temperature, how.entropy != "none"))
+        return statistics_of_logits(logits, targets, how)
+
+    def together(self, found: Tensor, how: Scoring) -> Tensor:
+        """For each row the log-probability of the target, logsumexp(x), and, where entropies are asked for,
+        sum(p x); shape (3, rows)."""
+        return found
+
+    def gradient(self, logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
+        """The gradient with respect to the logits, in their format."""
+        if self._fused(how):
+            _, fused = _compiled()
+            found: Tensor = fused(logits, *given, how.distribution.temperature)
+            return found
+        return gradient_of_logits(logits, given, how)
+
+    def summed(self, grad_hidden: Tensor) -> Tensor:
+        """The gradient with respect to hidden states, from what this rank's logits give of it."""
+        return grad_hidden
+
+    def _fused(self, how: Scoring) -> bool:
+        return how.compiled and not how.distribution.leaves_out(self.size)
 
 
-def statistics_of_logits(logits: Tensor, targets: Tensor, how: Scoring) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probability of each target, logsumexp(x), and sum(p x), where entropies are asked for."""
+def statistics_of_logits(logits: Tensor, targets: Tensor, how: Scoring) -> Tensor:
+    """What `Vocabulary.together` gives, from the logits of all tokens."""
     logits = restrict(
         logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets
     )
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
     if how.entropy == "none":
-        return log_probs, total, total
-    return log_probs, total, ((logits - total[:, None]).exp_() * logits).sum(dim=-1)
+        return torch.stack([log_probs, total, total])
+    return torch.stack([log_probs, total, ((logits - total[:, None]).exp_() * logits).sum(dim=-1)])
 
 
-def gradient_of_logits(
-    logits: Tensor,
-    targets: Tensor,
-    total: Tensor,
-    slope: Tensor,
-    entropic: tuple[Tensor, Tensor] | None,
-    how: Scoring,
-) -> Tensor:
-    """Gradient with respect to logits, in their format; `slope` is that with respect to log-probabilities,
-    `entropic` that with respect to entropies, and sum(p x)."""
-    wide = restrict(logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets)
-    factor = -slope[:, None]
-    if entropic is not None:
-        bend, mean = entropic
-        factor = factor - bend[:, None] * (wide - mean[:, None])
-    gradient = (wide - total[:, None]).exp_().mul_(factor)
-    gradient.scatter_add_(1, targets[:, None], slope[:, None])
+def gradient_of_logits(logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
+    """What `Vocabulary.gradient` gives, from the logits of all tokens."""
+    x = restrict(
+        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, given.targets
+    )
+    gradient = gradient_of_x(x, given, given.targets, given.log_probs)
     return gradient.div_(how.distribution.temperature).to(logits.dtype)
+
+
+def gradient_of_x(x: Tensor, given: Slopes, places: Tensor, drawn: Tensor) -> Tensor:
+    """The gradient with respect to x, with `drawn` added at `places`: at the target of each row."""
+    factor = -given.log_probs[:, None]
+    if given.entropies is not None:
+        factor = factor - given.entropies[:, None] * (x - given.mean[:, None])
+    gradient = (x - given.total[:, None]).exp_().mul_(factor)
+    return gradient.scatter_add_(1, places[:, None], drawn[:, None])
 
 
 def _fusible_statistics(
@@ -218,18 +280,18 @@ def _fusible_gradient(
     logits: Tensor,
     targets: Tensor,
     total: Tensor,
-    slope: Tensor,
-    entropic: tuple[Tensor, Tensor] | None,
+    mean: Tensor,
+    grad_log_probs: Tensor,
+    grad_entropies: Tensor | None,
     temperature: float,
 ) -> Tensor:
     """As `gradient_of_logits`, written so that a compiler makes one kernel of it."""
-    wide = logits.to(wide_format(logits)) / temperature
-    factor = slope[:, None]
-    if entropic is not None:
-        bend, mean = entropic
-        factor = factor + bend[:, None] * (wide - mean[:, None])
+    x = logits.to(wide_format(logits)) / temperature
+    factor = grad_log_probs[:, None]
+    if grad_entropies is not None:
+        factor = factor + grad_entropies[:, None] * (x - mean[:, None])
     drawn = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
-    gradient = torch.where(drawn, slope[:, None], 0.0) - (wide - total[:, None]).exp() * factor
+    gradient = torch.where(drawn, grad_log_probs[:, None], 0.0) - (x - total[:, None]).exp() * factor
     return (gradient / temperature).to(logits.dtype)
 
 
@@ -258,34 +320,17 @@ def _for_any_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _statistics_of(weight: Tensor, how: Scoring) -> _Statistics:
-    if not how.compiled or how.distribution.leaves_out(len(weight)):
-        return statistics_of_logits
-    fused, _ = _compiled()
-    temperature, entropy = how.distribution.temperature, how.entropy != "none"
-    return lambda logits, targets, _: fused(logits, targets, temperature, entropy)
-
-
-def _gradient_of(weight: Tensor, how: Scoring) -> _Gradient:
-    if not how.compiled or how.distribution.leaves_out(len(weight)):
-        return gradient_of_logits
-    _, fused = _compiled()
-    temperature = how.distribution.temperature
-    return lambda logits, targets, total, slope, entropic, _: fused(
-        logits, targets, total, slope, entropic, temperature
-    )
-
-
 def wide_format(values: Tensor) -> torch.dtype:
+    """What sums and logarithms of such values are computed in."""
     return torch.float64 if values.dtype == torch.float64 else torch.float32
 
 
-def chunks_of(rows: int, size: int) -> Iterator[slice]:
+def _chunks(rows: int, size: int) -> Iterator[slice]:
     size = max(1, size)
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))
 
 
-def slices_of(chunk: slice, vocabulary: int) -> Iterator[tuple[slice, slice]]:
+def _slices(chunk: slice, width: int) -> Iterator[tuple[slice, slice]]:
     """Parts of a chunk that are worked on at a time: their rows in all, and in the chunk."""
-    for part in chunks_of(chunk.stop - chunk.start, _SLICE // vocabulary):
+    for part in _chunks(chunk.stop - chunk.start, _SLICE // width):
         yield slice(chunk.start + part.start, chunk.start + part.stop), part

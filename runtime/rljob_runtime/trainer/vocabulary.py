@@ -22,16 +22,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
-from torch.nn import functional
 
 from rljob_runtime.parallel.rank_layout import TENSOR
 from rljob_runtime.trainer.log_probs import (
     Scores,
     Scoring,
-    Sum,
-    chunks_of,
+    Slopes,
+    Vocabulary,
     gradient_of_logits,
-    slices_of,
+    gradient_of_x,
+    scores,
     statistics_of_logits,
     wide_format,
 )
@@ -41,16 +41,14 @@ _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_i
 
 
 @dataclass(frozen=True)
-class Part:
-    """A rank's part of the vocabulary."""
+class Part(Vocabulary):
+    """A rank's part of the vocabulary, of `size` tokens on every rank."""
 
     group: Any
     """The ranks' process group."""
     ranks: int
     first: int
     """Its first token."""
-    size: int
-    """How many tokens it has, as every rank does."""
 
     @classmethod
     def of(cls, weight: Tensor) -> "Part | None":
@@ -62,7 +60,7 @@ class Part:
         if mesh.mesh_dim_names != (TENSOR,):
             return None
         size = weight.shape[0] // mesh.size()
-        return cls(mesh.get_group(), mesh.size(), mesh.get_local_rank() * size, size)
+        return cls(size, mesh.get_group(), mesh.size(), mesh.get_local_rank() * size)
 
     def own(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Where each token stands among this rank's, and whether it is one of them."""
@@ -75,6 +73,54 @@ class Part:
         whole = values.new_empty(self.ranks * values.numel())
         _all_gather(whole, values.contiguous().flatten(), group=self.group)
         return whole.view(self.ranks, *values.shape)
+
+    def width(self, how: Scoring) -> int:
+        """As of `Vocabulary`."""
+        return self.size * self.ranks if self._needs_all(how) else self.size
+
+    def statistics(self, logits: Tensor, targets: Tensor, how: Scoring) -> Tensor:
+        """x of each target that is one of this rank's tokens, else 0; logsumexp(x) and sum(softmax(x) x) over
+        these tokens."""
+        if self._needs_all(how):
+            return statistics_of_logits(self._all_logits(logits), targets, how)
+        x = logits.to(wide_format(logits)) / how.distribution.temperature
+        places, inside = self.own(targets)
+        total = x.logsumexp(dim=-1)
+        drawn = x.gather(1, places[:, None])[:, 0] * inside
+        mean = ((x - total[:, None]).exp_() * x).sum(dim=-1) if how.entropy != "none" else total
+        return torch.stack([drawn, total, mean])
+
+    def together(self, found: Tensor, how: Scoring) -> Tensor:
+        """Of all ranks' tokens."""
+        if self._needs_all(how):
+            return found
+        drawn, totals, means = self.gathered(found).unbind(1)
+        total = totals.logsumexp(0)
+        return torch.stack([drawn.sum(0) - total, total, ((totals - total).exp() * means).sum(0)])
+
+    def gradient(self, logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
+        """With respect to this rank's logits."""
+        if self._needs_all(how):
+            of_all = gradient_of_logits(self._all_logits(logits), given, how)
+            return of_all[:, self.first : self.first + self.size]
+        x = logits.to(wide_format(logits)) / how.distribution.temperature
+        places, inside = self.own(given.targets)
+        gradient = gradient_of_x(x, given, places, given.log_probs * inside)
+        return gradient.div_(how.distribution.temperature).to(logits.dtype)
+
+    def summed(self, grad_hidden: Tensor) -> Tensor:
+        """Over all ranks, in float32 at least."""
+        total = grad_hidden.to(wide_format(grad_hidden), copy=True)
+        dist.all_reduce(total, group=self.group)
+        return total.to(grad_hidden.dtype)
+
+    def _needs_all(self, how: Scoring) -> bool:
+        """Whether it takes the logits of all tokens to know which may be drawn."""
+        return how.distribution.leaves_out(self.ranks * self.size)
+
+    def _all_logits(self, logits: Tensor) -> Tensor:
+        """Of all tokens of the vocabulary; shape (rows, vocabulary)."""
+        return self.gathered(logits).transpose(0, 1).flatten(1)
 
 
 def own_numbers(weight: Tensor) -> Tensor:
@@ -119,119 +165,5 @@ class _Added(torch.autograd.Function):
 
 def scores_of_parts(hidden: Tensor, head: nn.Linear, targets: Tensor, how: Scoring) -> Scores:
     """As `log_probs.scores`, by a head of which this rank has a part. All ranks of the group together."""
-    part = Part.of(head.weight)
-    assert part is not None
     bias = None if head.bias is None else own_numbers(head.bias)
-    arguments = hidden, own_numbers(head.weight), bias, targets, how, part
-    log_probs, entropies = _PartScores.apply(*arguments)  # type: ignore[no-untyped-call]
-    return Scores(log_probs, None if how.entropy == "none" else entropies)
-
-
-class _PartScores(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        how: Scoring,
-        part: Part,
-    ) -> tuple[Tensor, Tensor]:
-        found = torch.empty(3, len(hidden), dtype=wide_format(hidden), device=hidden.device)
-        whole = how.distribution.leaves_out(part.ranks * part.size)
-        logits = hidden.new_empty(0)
-        chunks = list(chunks_of(len(hidden), how.logits // part.size))
-        for chunk in chunks:
-            logits = functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in slices_of(chunk, part.size * (part.ranks if whole else 1)):
-                if whole:
-                    all_logits = _all_logits(logits[inside], part)
-                    found[:, rows] = torch.stack(statistics_of_logits(all_logits, targets[rows], how))
-                else:
-                    found[:, rows] = _statistics(logits[inside], targets[rows], how, part)
-        log_probs, total, mean = found if whole else _together(part.gathered(found))
-        ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
-        ctx.how, ctx.part, ctx.whole = how, part, whole
-        ctx.save_for_backward(hidden, weight, bias, targets, total, mean, logits if ctx.kept else None)
-        entropies = total - mean
-        if how.entropy != "gradient":
-            ctx.mark_non_differentiable(entropies)
-        return log_probs, entropies
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope: Tensor, entropy_slope: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, total, mean, kept = ctx.saved_tensors
-        how, part = ctx.how, ctx.part
-        bend = entropy_slope if how.entropy == "gradient" else None
-        for_hidden = torch.empty(hidden.shape, dtype=wide_format(hidden), device=hidden.device)
-        for_weight = Sum(weight) if ctx.needs_input_grad[1] else None
-        for_bias = Sum(bias) if ctx.needs_input_grad[2] else None
-        for chunk in chunks_of(len(hidden), how.logits // part.size):
-            logits = kept if ctx.kept else functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in slices_of(chunk, part.size * (part.ranks if ctx.whole else 1)):
-                entropic = None if bend is None else (bend[rows], mean[rows])
-                given = targets[rows], total[rows], slope[rows], entropic, how
-                if ctx.whole:
-                    of_all = gradient_of_logits(_all_logits(logits[inside], part), *given)
-                    logits[inside] = of_all[:, part.first : part.first + part.size]
-                else:
-                    logits[inside] = _gradient(logits[inside], *given, part)
-            for_hidden[chunk] = logits @ weight
-            if for_weight is not None:
-                for_weight.add_product(logits.T, hidden[chunk])
-            if for_bias is not None:
-                for_bias.add(logits.sum(0, dtype=total.dtype))
-        if ctx.needs_input_grad[0]:
-            dist.all_reduce(for_hidden, group=part.group)
-        return (
-            for_hidden.to(hidden.dtype) if ctx.needs_input_grad[0] else None,
-            for_weight.value if for_weight is not None else None,
-            for_bias.value if for_bias is not None else None,
-            *(None, None, None),
-        )
-
-
-def _all_logits(logits: Tensor, part: Part) -> Tensor:
-    """Of all tokens of the vocabulary; shape (rows, vocabulary)."""
-    return part.gathered(logits).transpose(0, 1).flatten(1)
-
-
-def _statistics(logits: Tensor, targets: Tensor, how: Scoring, part: Part) -> Tensor:
-    """Of this rank's tokens: x of each target that is one of them, else 0; logsumexp(x); and, where entropies
-    are asked for, the mean of x by its softmax. Shape (3, rows)."""
-    x = logits.to(wide_format(logits)) / how.distribution.temperature
-    places, inside = part.own(targets)
-    total = x.logsumexp(dim=-1)
-    drawn = x.gather(1, places[:, None])[:, 0] * inside
-    mean = ((x - total[:, None]).exp_() * x).sum(dim=-1) if how.entropy != "none" else total
-    return torch.stack([drawn, total, mean])
-
-
-def _together(parts: Tensor) -> Tensor:
-    """Of what ranks have, shape (ranks, 3, tokens): log-probabilities, logsumexp(x), and sum(p x)."""
-    drawn, totals, means = parts.unbind(1)
-    total = totals.logsumexp(0)
-    return torch.stack([drawn.sum(0) - total, total, ((totals - total).exp() * means).sum(0)])
-
-
-def _gradient(
-    logits: Tensor,
-    targets: Tensor,
-    total: Tensor,
-    slope: Tensor,
-    entropic: tuple[Tensor, Tensor] | None,
-    how: Scoring,
-    part: Part,
-) -> Tensor:
-    """As `gradient_of_logits`, of this rank's logits."""
-    x = logits.to(wide_format(logits)) / how.distribution.temperature
-    factor = -slope[:, None]
-    if entropic is not None:
-        bend, mean = entropic
-        factor = factor - bend[:, None] * (x - mean[:, None])
-    gradient = (x - total[:, None]).exp_().mul_(factor)
-    places, inside = part.own(targets)
-    gradient.scatter_add_(1, places[:, None], (slope * inside)[:, None])
-    return gradient.div_(how.distribution.temperature).to(logits.dtype)
+    return scores(hidden, own_numbers(head.weight), bias, targets, how, Part.of(head.weight))

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rljob_runtime.trainer import log_probs
 from rljob_runtime.trainer.distribution import Distribution
-from rljob_runtime.trainer.log_probs import Scores, Scoring, plain_scores, scores
+from rljob_runtime.trainer.log_probs import Scores, Scoring, Slopes, plain_scores, scores
 
 TOKENS, WIDTH, VOCABULARY = 23, 12, 40
 DISTRIBUTIONS = {
@@ -96,11 +96,10 @@ def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -
     for one, other in zip(plain, fused, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
     _, total, mean = plain
-    pair = (inputs.slopes[1], mean) if entropic else None
-    arguments = logits, inputs.targets, total, inputs.slopes[0], pair
+    given = Slopes(inputs.targets, total, mean, inputs.slopes[0], inputs.slopes[1] if entropic else None)
     torch.testing.assert_close(
-        log_probs._fusible_gradient(*arguments, temperature),
-        log_probs.gradient_of_logits(*arguments, how),
+        log_probs._fusible_gradient(logits, *given, temperature),
+        log_probs.gradient_of_logits(logits, given, how),
         rtol=1e-14,
         atol=1e-14,
     )
