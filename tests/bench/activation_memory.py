@@ -17,9 +17,9 @@ import numpy as np
 import torch
 import transformers
 
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import Packed, pack
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.live_memory import Made
 

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 from rljob_runtime.trainer import log_probs
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Scores, Scoring, plain_scores, scores
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.live_memory import Made
 

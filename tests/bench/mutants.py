@@ -79,7 +79,15 @@ PACKAGES = {
     "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
     "parallel-balance": part(
         "parallel",
-        ("first_fit", "karmarkar_karp", "loads", "longest_first", "micro_batches", "mini_batches", "rows"),
+        (
+            "first_fit",
+            "karmarkar_karp",
+            "loads",
+            "longest_first",
+            "micro_batch_rows",
+            "micro_batches",
+            "mini_batches",
+        ),
         ("balance", "micro_batches", "mini_batches"),
     ),
     "parallel-shared": part(

@@ -20,7 +20,7 @@ from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.parallel.micro_batches import plan_micro_batches
 from rljob_runtime.samples import Group, Sample, Span, decode_group, encode
-from rljob_runtime.trainer import share
+from rljob_runtime.trainer import group_scatter
 from rljob_runtime.trainer.batch import responses_of
 from rljob_runtime.trainer.outline import decode_outlines, encode_outlines, outline_of
 from tests.bench.figures import Figure, parser, record
@@ -78,7 +78,7 @@ def main() -> None:
 
     estimate = estimator(Algorithm())
 
-    def plan() -> list[list[share.Key]]:
+    def plan() -> list[list[group_scatter.Key]]:
         responses = responses_of(decode_outlines(told), estimate)
         items = [response.item for response in responses]
         shares = plan_micro_batches(items, CAP, options.ranks)
@@ -89,11 +89,11 @@ def main() -> None:
 
     planning, wanted = best(plan, options.repeats)
     packing, arrays = best(
-        lambda: [share._packed(keys, by_uid, taught=False) for keys in wanted], options.repeats
+        lambda: [group_scatter._packed(keys, by_uid, taught=False) for keys in wanted], options.repeats
     )
     last = len(arrays) - 1
     unpacking, _ = best(
-        lambda: share._unpacked(wanted[last], lengths, arrays[last], taught=False), options.repeats
+        lambda: group_scatter._unpacked(wanted[last], lengths, arrays[last], taught=False), options.repeats
     )
     sent = sum(array.nbytes for array in arrays[1:]) + len(told) * (options.ranks - 1)
     everywhere = whole * (options.ranks - 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import loads_of, members_of, whole
+from rljob_runtime.parallel.loads import integer_costs, loads_of, members_of
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
 from tests.support.heap_karmarkar_karp import heap_karmarkar_karp
 from tests.support.imbalance import imbalance
@@ -50,14 +50,14 @@ def test_every_item_once_and_equal_sizes(method, costs: list[int], bins: int, eq
 
 @given(all_costs, numbers_of_bins, st.booleans())
 def test_exchanges_never_make_it_worse(costs: list[int], bins: int, equal: bool) -> None:
-    values = whole(costs)
+    values = integer_costs(costs)
     before, after = longest_first(values, bins, equal), balance(values, bins, equal)
     assert imbalance(loads_of(after, values, bins)) <= imbalance(loads_of(before, values, bins))
 
 
 @given(all_costs, numbers_of_bins, st.data())
 def test_exchanges_keep_to_the_room(costs: list[int], bins: int, data: st.DataObject) -> None:
-    values = whole(costs)
+    values = integer_costs(costs)
     sizes = np.array(
         data.draw(st.lists(st.integers(0, 50), min_size=len(costs), max_size=len(costs))), dtype=np.int64
     )
@@ -78,13 +78,13 @@ def test_longest_first_is_grahams(costs: list[int], bins: int) -> None:
     for cost in sorted(costs, reverse=True):
         load, index = heapq.heappop(heap)
         heapq.heappush(heap, (load + cost, index))
-    loads = loads_of(longest_first(costs, bins), whole(costs), bins)
+    loads = loads_of(longest_first(costs, bins), integer_costs(costs), bins)
     assert sorted(loads.tolist()) == sorted(load for load, _ in heap)
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=30))
 def test_fractions_keep_their_order(costs: list[float]) -> None:
-    values = whole(costs)
+    values = integer_costs(costs)
     assert values.min() >= 0
     assert values.sum() <= 2**52
     order = np.argsort(costs, kind="stable")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import loads_of, whole
+from rljob_runtime.parallel.loads import integer_costs, loads_of
 from rljob_runtime.parallel.longest_first import longest_first
 from rljob_runtime.parallel.mini_batches import BatchOrder, split_groups
 
@@ -29,7 +29,7 @@ def test_level_updates(tokens: list[int], size: int) -> None:
     assert max(map(len, updates)) - min(map(len, updates)) <= 1
     assert updates == sorted(updates)
     most = max(sum(tokens[index] for index in update) for update in updates)
-    values = whole(tokens)
+    values = integer_costs(tokens)
     for method in (longest_first, karmarkar_karp):
         assert most <= loads_of(method(values, len(updates), True), values, len(updates)).max()
 

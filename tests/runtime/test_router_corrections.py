@@ -13,9 +13,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from tests.runtime.test_trainer_model import samples
 from tests.support.runtime.engines import started, vllm_engine
 from tests.support.runtime.families import family_model

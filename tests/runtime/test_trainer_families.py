@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, SCORED
 from rljob_runtime.manifest.model_trial import check_computation
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from rljob_runtime.trainer.sharding import whole_weights
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.runtime.test_trainer_model import one_by_one, samples

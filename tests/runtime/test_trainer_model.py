@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
-from rljob_runtime.trainer.distribution import Distribution, restrict
 from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.sampling_distribution import Distribution, restrict
 from rljob_runtime.trainer.sharding import whole_weights
 from rljob_runtime.trainer.varlen import Varlen
 from rljob_runtime.weights.contents import tensor_shapes

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from rljob_runtime.trainer.micro_batch_work import MicroBatchWork, WorkMaker
 from rljob_runtime.trainer.rank import TrainerWorker
-from rljob_runtime.trainer.work import MicroBatchWork, WorkMaker
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trained_steps import ALGORITHMS, assert_same, settings, train
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker

@@ -15,8 +15,8 @@ from rljob_runtime.driver.export import _write_weights
 from rljob_runtime.parallel.rank_layout import TENSOR
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scoring
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.hdp_steps import Case, assert_same_metrics, join, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses

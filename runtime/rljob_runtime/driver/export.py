@@ -34,7 +34,7 @@ from rljob_runtime.weights.shards import INDEX, index_of, plan_shards
 
 if TYPE_CHECKING:
     from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
-    from rljob_runtime.trainer.merged import MergedPolicy
+    from rljob_runtime.trainer.merged_adapter import MergedPolicy
 
 MODEL = "model"
 """Folder of the trained model in a run's folder."""
@@ -156,7 +156,7 @@ def _checkpoint(run_folder: Path, step: int | None) -> Path:
 def _policy(source: Path, base: Path | None, adapter: Adapter | None) -> "SavedPolicy | MergedPolicy":
     """The model of a checkpoint; `base` is the folder of the model that its adapter is for."""
     from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
-    from rljob_runtime.trainer.merged import MergedPolicy
+    from rljob_runtime.trainer.merged_adapter import MergedPolicy
 
     saved = SavedPolicy(source)
     return saved if base is None or adapter is None else MergedPolicy(base, adapter, saved)

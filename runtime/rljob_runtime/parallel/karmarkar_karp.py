@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rljob_runtime.parallel.loads import Ints, whole
+from rljob_runtime.parallel.loads import Ints, integer_costs
 
 
 class _Partition(NamedTuple):
@@ -39,9 +39,9 @@ def karmarkar_karp(costs: ArrayLike, bins: int, equal: bool = False) -> Ints:
     """The bin of each item, shape (items,); bins are numbered by descending load.
 
     With `equal` the items that are missing to a multiple of `bins` count as items of cost 0. Raises
-    `ValueError` for `bins` below 1 and for costs that `loads.whole` refuses.
+    `ValueError` for `bins` below 1 and for costs that `loads.integer_costs` refuses.
     """
-    values = whole(costs)
+    values = integer_costs(costs)
     if bins < 1:
         raise ValueError(f"{bins} bins: there must be one or more")
     if not len(values):

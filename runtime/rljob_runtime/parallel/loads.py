@@ -18,7 +18,7 @@ _SCALED = 2**44
 """What fractions sum to when they are made whole. Below `EXACT`, so that constants can be added."""
 
 
-def whole(costs: ArrayLike) -> Ints:
+def integer_costs(costs: ArrayLike) -> Ints:
     """Costs as integers, so that loads do not depend on the order of additions and all ranks that have the
     same costs decide alike.
 
@@ -50,7 +50,7 @@ def whole(costs: ArrayLike) -> Ints:
 
 
 def loads_of(bin_of: Ints, costs: Ints, bins: int) -> Ints:
-    """The sum of each bin's costs, shape (bins,). Costs are those of `whole`."""
+    """The sum of each bin's costs, shape (bins,). Costs are those of `integer_costs`."""
     return np.bincount(bin_of, weights=costs, minlength=bins).astype(np.int64)
 
 

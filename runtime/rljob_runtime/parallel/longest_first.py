@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import Ints, loads_of, whole
+from rljob_runtime.parallel.loads import Ints, integer_costs, loads_of
 
 _TOLERANCE = 6e-6
 """A largest load so little above the mean is not worth another round."""
@@ -47,7 +47,7 @@ class NoRoom(Exception):
 def balance(costs: ArrayLike, bins: int, equal: bool = False) -> Ints:
     """The bin of each item, shape (items,): `longest_first` and `refine`; with `equal` from the bins of
     Karmarkar and Karp where those are more even."""
-    values = whole(costs)
+    values = integer_costs(costs)
     best = longest_first(values, bins, equal)
     if equal:
         other = karmarkar_karp(values, bins, equal)
@@ -60,8 +60,8 @@ def longest_first(costs: ArrayLike, bins: int, equal: bool = False, room: Room |
     with a `room` to that of those that it fits into, with `equal` to that of those that are to have more
     items: what a bin with costly items lacks in number then comes last, and costs least.
 
-    Raises `ValueError` for `bins` below 1 and for costs that `loads.whole` refuses, `NoRoom`."""
-    values = whole(costs)
+    Raises `ValueError` for `bins` below 1 and for costs that `loads.integer_costs` refuses, `NoRoom`."""
+    values = integer_costs(costs)
     if bins < 1:
         raise ValueError(f"{bins} bins: there must be one or more")
     if equal or room is None:
@@ -146,7 +146,7 @@ def refine(
     exchanges the one item for one (or, where `equal` allows it, for none) after which its two loads are
     closest. Where that does not help the heaviest bin, it is put beside the second lightest, the fourth, the
     eighth, and so on, and the others beside those that follow; at last all bins are looked at for it."""
-    values = whole(costs)
+    values = integer_costs(costs)
     best = np.array(bin_of, dtype=np.int64)
     if bins < 2 or not len(values):
         return best

@@ -7,7 +7,7 @@ There are two objectives, by how the ranks wait for each other:
 
 - *in step*: each forward and backward pass has collectives (a sharded model), so that the ranks wait for the
   slowest after each. All have the same number of micro-batches, some may be empty, and the sum over them of
-  the costliest of the ranks' is small (`rows`).
+  the costliest of the ranks' is small (`micro_batch_rows`).
 - otherwise ranks wait once, at the end: the largest sum of a rank's costs is small, and their numbers of
   micro-batches differ.
 """
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rljob_runtime.parallel.first_fit import first_fit
-from rljob_runtime.parallel.loads import Ints, loads_of, members_of, whole
+from rljob_runtime.parallel.loads import Ints, integer_costs, loads_of, members_of
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first
-from rljob_runtime.parallel.rows import pack_rows
+from rljob_runtime.parallel.micro_batch_rows import pack_rows
 
 MicroBatch: TypeAlias = tuple[int, ...]
 """Indices of samples, ascending."""
@@ -56,7 +56,7 @@ def plan_micro_batches(
     `costs` has the cost of each sample (such as seconds), by default its tokens; `pass_cost`, in the same
     unit, is what a micro-batch costs besides its samples. `in_step` says which of the two objectives holds.
     Raises `SampleTooLong`, and `ValueError` for no ranks, no cap, negative tokens, or costs that
-    `loads.whole` refuses."""
+    `loads.integer_costs` refuses."""
     tokens = _tokens(items, cap)
     if cap < 1:
         raise ValueError(f"micro-batches of {cap} tokens: there must be room for one or more")
@@ -67,7 +67,7 @@ def plan_micro_batches(
     # Together, so that both have one unit after they are made whole; with a pass for each sample, so that the
     # passes of any plan sum exactly.
     number = len(items)
-    priced = whole(np.append(tokens if costs is None else np.asarray(costs), pass_cost * number))
+    priced = integer_costs(np.append(tokens if costs is None else np.asarray(costs), pass_cost * number))
     if len(priced) != number + 1:
         raise ValueError(f"{number} samples have {len(priced) - 1} costs: each must have one")
     values, per_pass = priced[:-1], int(priced[-1]) // number

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import Ints, loads_of, members_of, whole
+from rljob_runtime.parallel.loads import Ints, integer_costs, loads_of, members_of
 from rljob_runtime.parallel.longest_first import balance, refine
 
 BatchOrder: TypeAlias = Literal["level", "data", "shortEnds"]
@@ -25,7 +25,7 @@ def split_groups(tokens: Sequence[int], size: int, order: BatchOrder) -> list[tu
     Raises `ValueError` for a size below 1 and for negative tokens."""
     if size < 1:
         raise ValueError(f"updates of {size} groups: there must be one or more in each")
-    values = whole(tokens)
+    values = integer_costs(tokens)
     if order == "level":
         return _level(values, -(-len(values) // size))
     places = np.arange(len(values))

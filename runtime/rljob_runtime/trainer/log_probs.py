@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from rljob_runtime.trainer.distribution import Distribution, restrict
+from rljob_runtime.trainer.sampling_distribution import Distribution, restrict
 
 Entropy = Literal["none", "value", "gradient"]
 """Whether entropies are computed: not at all, for their value alone, or so that they can be trained."""

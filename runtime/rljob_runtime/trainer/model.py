@@ -16,9 +16,9 @@ from rljob_runtime.data.errors import one_line
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.activations import checkpoint_activations
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.router_corrections import keep_corrections, read_corrections
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from rljob_runtime.weights.folder_names import check_names
 from rljob_runtime.weights.model_files import loading, without_progress_bars
 

@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from rljob_runtime.manifest.logit_factor import logit_factor
 from rljob_runtime.trainer.attention import for_compiled
 from rljob_runtime.trainer.compilation import compile_layers
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.packing import Packed
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from rljob_runtime.trainer.tensor_parallel import local, whole_on_each
 from rljob_runtime.trainer.vocabulary import Part, scores_of_parts
 

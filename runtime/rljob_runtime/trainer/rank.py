@@ -35,7 +35,7 @@ from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapte
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads, choose_attention
 from rljob_runtime.trainer.compilation import Compilations
 from rljob_runtime.trainer.context_parallel import share_samples
-from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.group_scatter import broadcast_outlines
 from rljob_runtime.trainer.host_copy import WeightsCopy
 from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
 from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
@@ -46,8 +46,8 @@ from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.rehearsal import rehearsed, rehearsed_degrees
+from rljob_runtime.trainer.sampling_distribution import Distribution
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
-from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.weights import adapter as adapter_files
@@ -302,7 +302,7 @@ class TrainerWorker:
 
     def _train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
         began = self._events.clock()
-        outlines = share_outlines(groups)
+        outlines = broadcast_outlines(groups)
         if outlines is None:
             raise GroupsMissing("rank 0 did not get the step's groups")
         if self._rank:

@@ -18,8 +18,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from rljob_runtime.parallel.rank_layout import TENSOR, RankLayout
+from rljob_runtime.trainer.initial_weights import broadcast_weights, use_formats_of_first
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.trainer.spreading import spread, use_formats_of_first
 from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.weights.folder_names import as_in_folder, sources
 from rljob_runtime.weights.formats import format_of
@@ -77,7 +77,7 @@ def shard(
             module.set_force_sum_reduction_for_comms(True)
     if dist.get_world_size() > 1:
         kept_on = torch.device("cpu") if sharding.in_main_memory else device
-        spread(policy, all_weights, device, kept_on)
+        broadcast_weights(policy, all_weights, device, kept_on)
     return policy
 
 

@@ -2,7 +2,7 @@
 
 Guarantees:
 - loss and update are those of the whole batch at once, however many micro-batches and ranks share it;
-- a rank gets the tokens of what it trains, and of nothing else (`trainer.share`);
+- a rank gets the tokens of what it trains, and of nothing else (`trainer.group_scatter`);
 - sharded weights are gathered, and gradients reduced, by all ranks together: either in every pass, of which
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
 - log-probabilities under the step's first weights (for losses that need them), the reference model and the
@@ -31,13 +31,14 @@ from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trainer.adapter import BaseModel
-from rljob_runtime.trainer.ahead import Ahead, one_thread
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, batches_of, describe
 from rljob_runtime.trainer.context_parallel import Sharing, agree, alone
+from rljob_runtime.trainer.group_scatter import Content, Key, scatter_contents
 from rljob_runtime.trainer.hdp_weights import HeldWeights
 from rljob_runtime.trainer.log_probs import Entropy, Scores
 from rljob_runtime.trainer.loss import token_loss
+from rljob_runtime.trainer.micro_batch_work import Batch, Maker, MicroBatchWork, WorkMaker, keys
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
 from rljob_runtime.trainer.pass_costs import (
@@ -48,11 +49,10 @@ from rljob_runtime.trainer.pass_costs import (
 )
 from rljob_runtime.trainer.phases import Phases, seconds_by_event
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.prefetch import Prefetched, one_thread
 from rljob_runtime.trainer.rectangles import Rectangles
-from rljob_runtime.trainer.share import Content, Key, share_contents
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.trainer.tally import Tally, Totals
-from rljob_runtime.trainer.work import Batch, Maker, MicroBatchWork, WorkMaker, keys
 
 
 class StepRunner:
@@ -151,7 +151,7 @@ class StepRunner:
             ]
             wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
             agree(step, plans)
-            contents = share_contents(
+            contents = scatter_contents(
                 wanted, outlines, groups, self._training.algorithm.teacher_server is not None
             )
         tally = Tally()
@@ -160,7 +160,7 @@ class StepRunner:
             makers = [
                 self._prepare(batch, plan, contents) for batch, plan in zip(batches, plans, strict=True)
             ]
-            work = [Ahead(thread, each) for each in makers]
+            work = [Prefetched(thread, each) for each in makers]
             self._score_before_updates(step, work)
             for batch in work:
                 learning_rate = self._optimizer.learning_rate

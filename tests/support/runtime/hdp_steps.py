@@ -111,15 +111,15 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.trainer import hdp_attention
     from rljob_runtime.trainer.attention_choice import Heads, choose_attention
     from rljob_runtime.trainer.context_parallel import Sharing
-    from rljob_runtime.trainer.distribution import Distribution
+    from rljob_runtime.trainer.group_scatter import broadcast_outlines
     from rljob_runtime.trainer.hdp_attention import Method
     from rljob_runtime.trainer.hdp_collectives import gathered_copies
     from rljob_runtime.trainer.hdp_groups import HdpGroups
     from rljob_runtime.trainer.model import load_policy
     from rljob_runtime.trainer.pass_costs import PassCosts
     from rljob_runtime.trainer.phases import Phases
+    from rljob_runtime.trainer.sampling_distribution import Distribution
     from rljob_runtime.trainer.sharding import Sharding, shard
-    from rljob_runtime.trainer.share import share_outlines
     from rljob_runtime.trainer.step import StepRunner
 
     devices, dtype = Devices.of(case.accelerator), getattr(torch, case.dtype)
@@ -159,7 +159,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     if made is not None and case.served:
         made = [taught(group, made_up) for group in made]
-    outlines = share_outlines(made)
+    outlines = broadcast_outlines(made)
     assert outlines is not None
     with patch.object(hdp_attention, "gathered", gathered_copies) if case.without_others else nullcontext():
         metrics = runner.run(0, 0, outlines, made or ())

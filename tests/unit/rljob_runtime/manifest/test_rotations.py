@@ -9,9 +9,9 @@ import transformers
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.rotations import check_rotations
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
+from rljob_runtime.trainer.sampling_distribution import Distribution
 
 LIMIT = 16
 LONGROPE = {

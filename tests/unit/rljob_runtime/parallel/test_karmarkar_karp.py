@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import loads_of, members_of, whole
+from rljob_runtime.parallel.loads import integer_costs, loads_of, members_of
 
 SIX = [100, 900, 50, 950, 400, 600]
 """Six responses of very different lengths, 3,000 tokens in all."""
@@ -34,7 +34,7 @@ def test_partition(costs: list[int], bins: int, equal: bool, expected: list[tupl
 
 def test_bins_descend_in_load() -> None:
     costs = np.random.default_rng(0).integers(1, 10_000, 500)
-    loads = loads_of(karmarkar_karp(costs, 16), whole(costs), 16)
+    loads = loads_of(karmarkar_karp(costs, 16), integer_costs(costs), 16)
     assert (np.diff(loads) <= 0).all()
 
 

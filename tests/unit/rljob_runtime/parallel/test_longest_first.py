@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import loads_of, members_of, whole
+from rljob_runtime.parallel.loads import integer_costs, loads_of, members_of
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
 from tests.support.imbalance import imbalance
 
@@ -28,7 +28,7 @@ CASES = [
 
 @pytest.mark.parametrize(("costs", "bins", "equal", "dealt", "after"), CASES)
 def test_loads(costs: list[int], bins: int, equal: bool, dealt: list[int], after: list[int]) -> None:
-    values = whole(costs)
+    values = integer_costs(costs)
     first = longest_first(values, bins, equal)
     assert sorted(loads_of(first, values, bins).tolist(), reverse=True) == dealt
     exchanged = refine(values, first, bins, equal)
@@ -38,7 +38,7 @@ def test_loads(costs: list[int], bins: int, equal: bool, dealt: list[int], after
 
 def test_an_exchange_with_neither_of_the_lightest_bins() -> None:
     """Only the second bin has items that make the first one lighter."""
-    values = whole([10, 10, 9, 9, 12, 5, 13, 3])
+    values = integer_costs([10, 10, 9, 9, 12, 5, 13, 3])
     bin_of = np.array([0, 0, 1, 1, 2, 2, 3, 3])
     assert loads_of(bin_of, values, 4).tolist() == [20, 18, 17, 16]
     after = refine(values, bin_of, 4, equal=True)
@@ -60,7 +60,7 @@ def test_the_exchange_after_which_two_bins_are_closest(
     sizes: list[int] | None, expected: list[tuple[int, ...]], bins: int
 ) -> None:
     """10 for 7, or where that does not fit 1 for 0. The third bin has nothing to exchange."""
-    values, bin_of = whole([12, 10, 1, 11, 7, 0, 13, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    values, bin_of = integer_costs([12, 10, 1, 11, 7, 0, 13, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
     items = 3 * bins
     room = None if sizes is None else Room(np.array([*sizes, 1, 1, 1][:items]), max(sizes) + 2)
     after = refine(values[:items], bin_of[:items], bins, equal=True, room=room, rounds=1 if bins == 2 else 2)
@@ -80,7 +80,7 @@ def test_of_items_that_cost_alike_the_largest_goes_first() -> None:
 
 
 def test_an_exchange_that_there_is_no_room_for() -> None:
-    values, bin_of = whole([6, 5, 1, 4]), np.array([0, 0, 1, 1])
+    values, bin_of = integer_costs([6, 5, 1, 4]), np.array([0, 0, 1, 1])
     assert loads_of(refine(values, bin_of, 2), values, 2).max() == 9
     narrow = Room(np.array([5, 5, 1, 9]), 10)
     assert loads_of(refine(values, bin_of, 2, room=narrow), values, 2).max() == 11
@@ -153,7 +153,7 @@ def test_equal_sizes_are_no_less_even_than_karmarkar_and_karps(costs: np.ndarray
 
 
 def test_costs_that_are_all_nothing_are_whole_numbers_too() -> None:
-    assert whole([0.0, 0.0]).dtype == np.int64
+    assert integer_costs([0.0, 0.0]).dtype == np.int64
 
 
 def test_costs_of_any_size() -> None:

@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rljob_runtime.trainer import log_probs
-from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Scores, Scoring, Slopes, plain_scores, scores
+from rljob_runtime.trainer.sampling_distribution import Distribution
 
 TOKENS, WIDTH, VOCABULARY = 23, 12, 40
 DISTRIBUTIONS = {

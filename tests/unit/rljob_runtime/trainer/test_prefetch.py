@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rljob_runtime.trainer.ahead import Ahead, one_thread
+from rljob_runtime.trainer.prefetch import Prefetched, one_thread
 
 CPU = torch.device("cpu")
 
@@ -25,12 +25,12 @@ def test_they_are_made_in_order_before_they_are_used() -> None:
         return make
 
     with one_thread(CPU) as thread:
-        ahead = Ahead(thread, [maker(number) for number in range(4)])
+        ahead = Prefetched(thread, [maker(number) for number in range(4)])
         assert done.wait(30), "nothing had to be asked for"
         assert made == [0, 1, 2, 3]
         assert (list(ahead), ahead[1], ahead[2:], len(ahead)) == ([0, 10, 20, 30], 10, [20, 30], 4)
         assert made == [0, 1, 2, 3], "each is made once"
-        assert not Ahead(thread, [])
+        assert not Prefetched(thread, [])
 
 
 def test_an_error_raises_where_the_input_is_used() -> None:
@@ -38,7 +38,7 @@ def test_an_error_raises_where_the_input_is_used() -> None:
         raise ValueError("no tokens")
 
     with one_thread(CPU) as thread:
-        ahead = Ahead(thread, [lambda: 1, fail, lambda: 3])
+        ahead = Prefetched(thread, [lambda: 1, fail, lambda: 3])
         assert ahead[0] == 1
         with pytest.raises(ValueError, match="no tokens"):
             ahead[1]
@@ -56,7 +56,7 @@ def test_after_the_step_nothing_is_made_any_more() -> None:
 
     def fail_in_step() -> None:
         with one_thread(CPU) as thread:
-            ahead = Ahead(thread, [first, lambda: made.append("second")])
+            ahead = Prefetched(thread, [first, lambda: made.append("second")])
             assert began.wait(30)
             # Called when the second one is dropped, at the end of the block, which then waits for the first.
             ahead._made[1].add_done_callback(lambda _: may_end.set())

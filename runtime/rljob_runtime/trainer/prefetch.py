@@ -14,7 +14,7 @@ import torch
 T = TypeVar("T")
 
 
-class Ahead(Sequence[T]):
+class Prefetched(Sequence[T]):
     """What `makers` return; each of them is waited for when it is used."""
 
     def __init__(self, thread: ThreadPoolExecutor, makers: Sequence[Callable[[], T]]) -> None:
@@ -37,7 +37,7 @@ class Ahead(Sequence[T]):
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[ThreadPoolExecutor]:
-    """A thread for `Ahead`, whose current device is `device`; at the end what is not begun is dropped."""
+    """A thread for `Prefetched` whose current device is `device`; at the end what is not begun is dropped."""
     thread = ThreadPoolExecutor(1, "inputs", initializer=_use, initargs=(device,))
     try:
         yield thread

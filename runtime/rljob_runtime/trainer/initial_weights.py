@@ -30,7 +30,9 @@ def use_formats_of_first(model: Any) -> None:
 
 
 @torch.no_grad()
-def spread(policy: Policy, whole: Mapping[str, Tensor], device: torch.device, kept_on: torch.device) -> None:
+def broadcast_weights(
+    policy: Policy, whole: Mapping[str, Tensor], device: torch.device, kept_on: torch.device
+) -> None:
     """Give every rank its part of `whole`: rank 0's tensors of the Hugging Face model, by name, from before
     it was sharded. What is on the meta device comes to lie on `kept_on`. All ranks together."""
     made: Any = policy

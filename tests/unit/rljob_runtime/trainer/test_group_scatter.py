@@ -7,7 +7,7 @@ import pytest
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Group, Sample, Span
-from rljob_runtime.trainer import share
+from rljob_runtime.trainer import group_scatter
 from rljob_runtime.trainer.batch import responses_of
 from rljob_runtime.trainer.outline import decode_outlines, encode_outlines, outline_of
 from tests.support.runtime.trainer_ranks import groups, made_up, taught
@@ -45,11 +45,13 @@ def test_an_outline_says_all_but_the_tokens() -> None:
 
 @pytest.mark.parametrize("with_teacher", [False, True])
 @pytest.mark.parametrize("keys", [[], [(0, 0)], [(0, 1), (0, 2), (2, 0)], [(1, 2), (4, 0), (4, 2), (4, 3)]])
-def test_contents_arrive_bit_for_bit(keys: list[share.Key], with_teacher: bool) -> None:
+def test_contents_arrive_bit_for_bit(keys: list[group_scatter.Key], with_teacher: bool) -> None:
     by_uid = {group.uid: taught(group, made_up) for group in MADE}
-    array = share._packed(keys, by_uid, with_teacher)
-    assert len(array) == share._words(keys, OUTLINES, with_teacher), "what the receiver makes room for"
-    found = share._unpacked(keys, OUTLINES, array, with_teacher)
+    array = group_scatter._packed(keys, by_uid, with_teacher)
+    assert len(array) == group_scatter._words(keys, OUTLINES, with_teacher), (
+        "what the receiver makes room for"
+    )
+    found = group_scatter._unpacked(keys, OUTLINES, array, with_teacher)
     assert list(found) == keys
     for (uid, index), content in found.items():
         sample = by_uid[uid].samples[index]

@@ -19,13 +19,13 @@ from rljob_runtime.trainer.adapter import BaseModel
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response
 from rljob_runtime.trainer.context_parallel import Sharing
+from rljob_runtime.trainer.group_scatter import Content, Key
 from rljob_runtime.trainer.hdp_shard import Shard, shard
 from rljob_runtime.trainer.host_copy import to_device
 from rljob_runtime.trainer.log_probs import Entropy, Scores
 from rljob_runtime.trainer.loss import token_weights
 from rljob_runtime.trainer.packing import Packed, pack
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.trainer.share import Content, Key
 
 
 @dataclass

@@ -31,7 +31,7 @@ class Content(NamedTuple):
     """As a served teacher gave them; None without one."""
 
 
-def share_outlines(groups: Sequence[Group] | None) -> tuple[GroupOutline, ...] | None:
+def broadcast_outlines(groups: Sequence[Group] | None) -> tuple[GroupOutline, ...] | None:
     """The outlines of rank 0's groups, on every rank; None where rank 0 gives None. What other ranks give is
     ignored."""
     if dist.get_world_size() == 1:
@@ -50,7 +50,7 @@ def share_outlines(groups: Sequence[Group] | None) -> tuple[GroupOutline, ...] |
     return decode_outlines(buffer.numpy().tobytes())
 
 
-def share_contents(
+def scatter_contents(
     wanted: Sequence[Sequence[Key]],
     outlines: Sequence[GroupOutline],
     groups: Sequence[Group],
