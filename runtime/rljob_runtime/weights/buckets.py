@@ -4,7 +4,6 @@ Guarantees: every tensor is in exactly one bucket, whole, in the order given; a 
 bytes, or a single larger tensor; sender and receivers that are given the same shapes make the same buckets.
 """
 
-import json
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import NamedTuple
 
 from rljob_runtime.weights.contents import Shapes
 from rljob_runtime.weights.formats import format_of
+from rljob_runtime.weights.safetensors_header import read_header
 
 BUCKET_BYTES = 128 * 2**20
 """Large enough that the time of a transfer is that of its bytes."""
 _ALIGNMENT = 16
 """Bytes; no number format needs more."""
-_MOST_HEADER = 100_000_000
-"""Bytes, as the format allows."""
 
 NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1}
 """By torch's names."""
@@ -93,25 +91,12 @@ def _file_bucket(tensors: Iterable[Placed], begin: int) -> Bucket:
 def stored_tensors(file: Path) -> list[Placed]:
     """The tensors of a *.safetensors, in the order in which they lie in it, from its header alone; `begin`
     counts from the file's beginning. Raises `ValueError`, as `file_buckets`."""
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        if not 0 < length <= _MOST_HEADER:
-            raise ValueError(f"{file}: damaged (a header of {length} bytes)")
-        try:
-            header = json.loads(opened.read(length))
-            entries = [
-                (*entry["data_offsets"], name, entry["dtype"], tuple(entry["shape"]))
-                for name, entry in header.items()
-                if name != "__metadata__"
-            ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{file}: damaged ({type(error).__name__}: {error})") from None
     found = []
-    for begin, end, name, dtype, shape in sorted(entries):
-        if dtype not in _STORED:
-            raise ValueError(f"{file}: {name} has numbers of the format {dtype}")
-        tensor = Placed(name, _STORED[dtype], shape, 8 + length + begin)
-        if tensor.size != end - begin or 8 + length + end > file.stat().st_size:
-            raise ValueError(f"{file}: damaged ({name} does not lie in it whole)")
+    for each in read_header(file):
+        if each.dtype not in _STORED:
+            raise ValueError(f"{file}: {each.name} has numbers of the format {each.dtype}")
+        tensor = Placed(each.name, _STORED[each.dtype], each.shape, each.begin)
+        if tensor.size != each.end - each.begin:
+            raise ValueError(f"{file}: damaged ({each.name} has {each.end - each.begin} bytes)")
         found.append(tensor)
     return found

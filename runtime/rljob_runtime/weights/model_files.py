@@ -15,13 +15,12 @@ from rljob_api.errors import nearest
 from rljob_runtime.data.errors import one_line
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.weights.safetensors_header import read_header
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
-_LONGEST_HEADER = 100_000_000
-"""The format's own limit, in bytes."""
 
 
 class ModelFolderError(UnsupportedModel):
@@ -190,29 +189,13 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file: what it says of each tensor, by name; and where, in bytes, the
-    tensors begin. Raises `ModelFolderError`."""
-    with path.open("rb") as file:
-        # The file begins with 8 bytes for the length of its header, which is JSON.
-        size = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(min(size, _LONGEST_HEADER)))
-        except ValueError as error:
-            raise no_safetensors(path) from error
-    if not isinstance(header, dict):
-        raise no_safetensors(path)
-    return header, 8 + size
-
-
 def no_safetensors(path: Path) -> ModelFolderError:
     """The error to raise for a file that cannot be read."""
     return ModelFolderError(f"{path} is not a safetensors file, or cut short: copy it from the model again")
 
 
 def _file_parameters(path: Path) -> int:
-    header, _ = read_header(path)
     try:
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    except (TypeError, KeyError) as error:
+        return sum(math.prod(each.shape) for each in read_header(path))
+    except ValueError as error:
         raise no_safetensors(path) from error

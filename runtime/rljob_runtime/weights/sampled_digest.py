@@ -8,12 +8,11 @@ does not tell: a change of single numbers between the blocks, as of one row of a
 
 import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
-from rljob_runtime.weights.model_files import ModelFolderError, no_safetensors, read_header
+from rljob_runtime.weights.model_files import ModelFolderError, no_safetensors
+from rljob_runtime.weights.safetensors_header import StoredTensor, read_header
 
 _BLOCK = 4096
 """Bytes of a block: 2,048 numbers of 16 bits, so that even an update that rounds away in most of them is
@@ -24,30 +23,20 @@ _THREADS = 16
 """Reads at a time: storage over a network takes a millisecond for each."""
 
 
-class _Stored(NamedTuple):
-    """A tensor in a file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-    begin: int
-    """Of its numbers in the file, in bytes."""
-    end: int
-
-
 def sampled_digest(folder: Path) -> str:
     """The digest of the `*.safetensors` in a folder, in hexadecimal. Raises `OSError`, and `ModelFolderError`
     where there are none, or one is damaged."""
-    tensors = sorted(each for file in sorted(folder.glob("*.safetensors")) for each in _stored(file))
+    tensors = [each for file in sorted(folder.glob("*.safetensors")) for each in _stored(file)]
     if not tensors:
         raise ModelFolderError(f"{folder} has no *.safetensors: put the model's weights there")
+    # Wherever they lie.
+    tensors.sort(key=lambda each: each[0].name)
     handles: dict[Path, int] = {}
     try:
-        for file in sorted({each.file for each in tensors}):
+        for file in sorted({file for _, file in tensors}):
             handles[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         with ThreadPoolExecutor(_THREADS) as pool:
-            parts = pool.map(lambda each: _part(each, handles[each.file]), tensors, chunksize=64)
+            parts = pool.map(lambda each: _part(each[0], handles[each[1]]), tensors, chunksize=64)
             whole = hashlib.sha256()
             for part in parts:
                 whole.update(part)
@@ -57,25 +46,18 @@ def sampled_digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _stored(file: Path) -> Iterator[_Stored]:
-    header, start = read_header(file)
+def _stored(file: Path) -> list[tuple[StoredTensor, Path]]:
     try:
-        for name, entry in header.items():
-            if name != "__metadata__":
-                begin, end = entry["data_offsets"]
-                yield _Stored(name, entry["dtype"], tuple(entry["shape"]), file, start + begin, start + end)
-    except (ValueError, TypeError, KeyError) as error:
+        return [(each, file) for each in read_header(file)]
+    except ValueError as error:
         raise no_safetensors(file) from error
 
 
-def _part(tensor: _Stored, handle: int) -> bytes:
+def _part(tensor: StoredTensor, handle: int) -> bytes:
     """Digest of one tensor."""
     found = hashlib.sha256(repr((tensor.name, tensor.dtype, tensor.shape)).encode())
     for begin, size in blocks(tensor.end - tensor.begin):
-        content = os.pread(handle, size, tensor.begin + begin)
-        if len(content) < size:
-            raise no_safetensors(tensor.file)
-        found.update(content)
+        found.update(os.pread(handle, size, tensor.begin + begin))
     return found.digest()
 
 

@@ -36,6 +36,7 @@ def with_size(header: bytes) -> bytes:
         with_size(b'{"a": 1}'),
         with_size(b'{"a": {"shape": 3}}'),
         with_size(b'{"a": {"shape": ["x"]}}'),
+        with_size(b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + bytes(7),
         b"version https://git-lfs.github.com/spec/v1\n",
     ],
 )
