@@ -127,7 +127,8 @@ class _Scores(torch.autograd.Function):
         entropies = total - mean
         if how.entropy != "gradient":
             ctx.mark_non_differentiable(entropies)
-        return log_probs, entropies
+        # Not a view, behind which FSDP may miss the beginning of the backward pass.
+        return log_probs.clone(), entropies
 
     @staticmethod
     @torch.autograd.function.once_differentiable

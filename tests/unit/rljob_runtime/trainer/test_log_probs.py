@@ -61,6 +61,7 @@ def test_values_and_gradients_are_those_of_the_plain_form(
     inputs = Inputs(torch.float64, bias=rows == 5)
     found, plain = both(inputs, Scoring(DISTRIBUTIONS[name], entropy, rows * VOCABULARY))
     torch.testing.assert_close(found.log_probs, plain.log_probs, rtol=1e-14, atol=1e-14)
+    assert not found.log_probs._is_view(), "FSDP wants tensors that are none"
     assert (found.entropies is None) == (entropy == "none")
     if found.entropies is not None:
         torch.testing.assert_close(found.entropies, plain.entropies, rtol=1e-13, atol=1e-13)
