@@ -2,11 +2,11 @@
 
 Guarantees: a token's loss depends on its own response alone, of which all tokens are in the same micro-batch
 on each rank that computes it, whatever ranks share the response; no term overflows, whatever the
-log-probabilities.
+log-probabilities; a loss that is not finite has a gradient that is not finite.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,6 +61,10 @@ def policy_term(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) ->
     if algorithm.distillation is not None:
         taught = towards_teacher(algorithm.distillation, tokens)
     found = _corrected(algorithm, taught, own)
+    # A loss that is not finite, as from log-probabilities that are no numbers, may have a finite gradient. It
+    # gets one that is not, so that the update is refused on all ranks, without waiting for the device here.
+    loss = torch.where(torch.isfinite(found.loss), found.loss, found.loss * tokens.new)
+    found = replace(found, loss=loss)
     if algorithm.off_policy_mask is None:
         return found
     # Whether a response is a bad one is for its reward to say.

@@ -31,7 +31,4 @@ def own_loss(function: Own, tokens: Tokens, old: Tensor) -> PolicyTerm:
     if tokens.new.requires_grad and not loss.requires_grad:
         raise function.failed("returned a loss without gradient: it must be computed from tokens.new")
     loss = loss.to(tokens.new.dtype)
-    # A loss that is not finite may have a finite gradient. It gets one that is not, so that the update is
-    # refused on all ranks, without waiting for the device here.
-    loss = torch.where(torch.isfinite(loss), loss, loss * tokens.new)
     return PolicyTerm(loss, torch.zeros_like(loss).detach(), ratio_of(tokens.new - old).detach())

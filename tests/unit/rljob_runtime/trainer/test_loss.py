@@ -73,6 +73,16 @@ def test_policy_loss(name: str, spread: float) -> None:
     np.testing.assert_allclose(found.total.detach().numpy(), expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_that_is_no_number_has_a_gradient_that_is_none(name: str) -> None:
+    """Otherwise what an engine computed nonsense for is passed over, and the step's loss is NaN."""
+    packed, new = tensors(random_tokens(3, 0.3))
+    packed.engine[1] = math.nan
+    token_loss(Algorithm(policy_loss=LOSSES[name]), packed).total.sum().backward()
+    assert new.grad is not None and new.grad[1].isnan()
+    assert new.grad[packed.responses != packed.responses[1]].isfinite().all()
+
+
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "truncated reinforce"])
 def test_gradient_is_that_of_the_formula(name: str) -> None:
     """Against central differences of the reference; importance weights do not depend on `new`."""
