@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.micro_batches import SampleTooLong
-from rljob_runtime.samples import Group, Span
+from rljob_runtime.samples import Group, Sample, Span
 from rljob_runtime.trainer.packing import pack
 from tests.support.runtime.tiny_models import sharpened
 from tests.support.runtime.trainer_ranks import (
@@ -92,20 +93,30 @@ def test_a_step_without_anything_to_learn_leaves_the_weights(tmp_path: Path) -> 
         assert trainer.train_step(1, 1, groups(2)).learning_rate == pytest.approx(0.9e-3)
 
 
-def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
+def _endless(sample: Sample) -> Sample:
+    return replace(sample, reward=float("inf"))
+
+
+def _nonsense(sample: Sample) -> Sample:
+    return replace(sample, log_probs=np.full_like(sample.log_probs, np.nan))
+
+
+@pytest.mark.parametrize(
+    ("broken", "cure"), [(_endless, "lower optimizer.learningRate"), (_nonsense, "an engine gave")]
+)
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
+    tmp_path: Path, broken: Callable[[Sample], Sample], cure: str
+) -> None:
     job = trainer_job()
     # One of each group: rewards that are all equal have no advantage, whatever they are.
-    broken = [
-        replace(group, samples=(replace(group.samples[0], reward=float("inf")), *group.samples[1:]))
-        for group in groups(2)
-    ]
+    made = [replace(group, samples=(broken(group.samples[0]), *group.samples[1:])) for group in groups(2)]
     with worker(job, model_folder(job, tmp_path / "model")) as trainer:
         before = {name: tensor.clone() for name, tensor in trainer.weights()}
         with (
             np.errstate(invalid="ignore"),
-            pytest.raises(TrainingDiverged, match="step 4: the gradient is not finite"),
+            pytest.raises(TrainingDiverged, match=f"step 4: the gradient is not finite, .*: {cure}"),
         ):
-            trainer.train_step(3, 3, broken)
+            trainer.train_step(3, 3, made)
         assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
 
 

@@ -258,7 +258,7 @@ class StepRunner:
                 # The norm is that of all ranks, so that all raise.
                 raise TrainingDiverged(
                     f"step {step_number(step)}: the gradient is not finite, so the weights were left as they "
-                    f"are: {self._cure()}, and go on from the last checkpoint"
+                    f"are: {self._cure(batch)}, and go on from the last checkpoint"
                 )
             self._optimizer.step()
         tally.add_update(norm)
@@ -267,8 +267,12 @@ class StepRunner:
         with self._phases.span("gather", step):
             held.gather()
 
-    def _cure(self) -> str:
-        """What to do about a gradient that is not finite."""
+    def _cure(self, batch: Sequence[MicroBatchWork]) -> str:
+        """What to do about a gradient that is not finite. All ranks together."""
+        nonsense = torch.tensor([int(any(bool(each.engine.isnan().any()) for each in batch))])
+        dist.all_reduce(nonsense, op=dist.ReduceOp.MAX)
+        if nonsense:
+            return "an engine gave log-probabilities that are no numbers: look at its log and its accelerator"
         lower = "lower optimizer.learningRate or optimizer.maxGradNorm"
         own = self._objective.own_loss
         if own is None:
