@@ -1,8 +1,8 @@
 """How people are told of steps: the first is step 1.
 
 So a step's number is how many steps are done when it has ended, as the terminal counts them (`step 1/12`),
-the RLJob's status, the folders of checkpoints, and evaluations. What programs read counts from 0: the field
-`step` of metrics, events, samples and spans, and what loggers get.
+the RLJob's status, the folders of checkpoints, evaluations, and the curves of TensorBoard and other loggers,
+which show both. What programs read counts from 0: the field `step` of metrics, events, samples and spans.
 """
 
 

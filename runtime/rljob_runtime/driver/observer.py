@@ -90,10 +90,6 @@ class RunObserver:
         if not self._ready:
             self._ready = True
             tell_ready(self._inputs, self._parts, step, time.time())
-        newest = None if self._parts.evaluations is None else self._parts.evaluations.newest
-        if newest is not None and newest.step == step:
-            # TensorBoard was told to drop what it has from this step on.
-            self._show(newest)
 
     def interrupted(self, cause: Cause, why: str = "") -> None:
         """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
@@ -144,16 +140,12 @@ class RunObserver:
 
     def _evaluated(self, line: EvaluationLine) -> None:
         """An evaluation is over."""
-        assert self._parts is not None, "`begins` comes first"
-        self._show(line)
+        assert self._parts is not None and self._metrics is not None, "`begins` comes first"
+        self._metrics.curves(line.step, scalars(line))
         self._parts.site.draft.evaluated(evaluation_status(line))
         self._view.message(in_words(line))
         for words in failing(line):
             self._view.message(words)
-
-    def _show(self, line: EvaluationLine) -> None:
-        if self._metrics is not None:
-            self._metrics.curves(line.step, scalars(line))
 
     def trained(self) -> None:
         """Make what the run leaves behind, while its parts are taken down."""

@@ -30,6 +30,7 @@ import msgspec
 import numpy as np
 
 from rljob_runtime.net.messages import decode_typed
+from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
 from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER, TensorBoardFile
@@ -126,8 +127,8 @@ class MetricsSink(Protocol):
     """A logger beside TensorBoard."""
 
     def send(self, step: int, time: float, values: Mapping[str, float]) -> None:
-        """Points of a step, by the tags of their curves; `time` in seconds since the epoch. Waits for
-        nothing."""
+        """Points at so many steps done, by the tags of their curves; `time` in seconds since the epoch. Waits
+        for nothing."""
         ...
 
 
@@ -172,27 +173,29 @@ class MetricsLog:
             os.truncate(self._path, again.whole_bytes)
         # Also for a new run: TensorBoard takes the first such mark as the beginning, and drops points at
         # later ones only.
-        self._tensorboard.supersede(step)
+        self._tensorboard.supersede(step_number(step))
         return start
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard and
-        the loggers, those in a dict as `name/key`."""
+        the loggers, as curves over the steps done, those in a dict as `name/key`."""
         plain = {name: _finite(value) for name, value in values.items()}
         text = msgspec.json.encode({**plain, "step": step, "time": self._clock()})
         self._make_room(len(text) + 1)
         append_line(self._path, text)
-        self.curves(step, scalars(plain))
+        self.curves(step_number(step), scalars(plain))
 
-    def curves(self, step: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of TensorBoard and the loggers alone, by their tags."""
-        self._tensorboard.scalars(step, values)
+    def curves(self, done: int, values: Mapping[str, float]) -> None:
+        """Add points to curves of TensorBoard and the loggers alone, by their tags, at so many steps done:
+        what a step says stands where an evaluation of the weights that it made does."""
+        self._tensorboard.scalars(done, values)
         for logger in self._loggers:
-            logger.send(step, self._clock(), values)
+            logger.send(done, self._clock(), values)
 
     def show(self, step: int, texts: Mapping[str, str]) -> None:
-        """Add texts of what the model says, in Markdown, to TensorBoard alone, as `says/NAME`."""
-        self._tensorboard.texts(step, {f"says/{name}": text for name, text in texts.items()})
+        """Add texts of what the model says in a step (from 0), in Markdown, to TensorBoard alone, as
+        `says/NAME`."""
+        self._tensorboard.texts(step_number(step), {f"says/{name}": text for name, text in texts.items()})
 
     def close(self) -> None:
         """Close TensorBoard's file."""

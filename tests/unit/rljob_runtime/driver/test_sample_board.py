@@ -43,8 +43,8 @@ def test_texts_are_read_by_tensorboard_and_superseded_with_the_curves(tmp_path: 
     found = EventAccumulator(str(tmp_path / TENSORBOARD_FOLDER))
     found.Reload()
     assert sorted(found.Tags()[TENSORS]) == ["says/best", "says/longest", "says/random", "says/worst"]
-    assert [event.step for event in found.Tensors("says/best")] == [0, 1, 2]
-    assert [event.step for event in found.Tensors("says/worst")] == [0, 1]
+    assert [event.step for event in found.Tensors("says/best")] == [1, 2, 3]
+    assert [event.step for event in found.Tensors("says/worst")] == [1, 2]
     first, *_, last = (event.tensor_proto.string_val[0].decode() for event in found.Tensors("says/best"))
     assert "    reward 1 ·" in first and "    ab<eos>" in first and "    again" in last
     assert found.SummaryMetadata("says/best").plugin_data.plugin_name == "text"

@@ -34,6 +34,11 @@ def train(log: MetricsLog, steps: range, reward: float) -> None:
         log.write(step, {"reward_mean": reward, "seconds": {"forward": 0.5}})
 
 
+def points(rows: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The points of a curve, which stand at the steps done, from rows, which count from 0."""
+    return [(step + 1, value) for step, value in rows]
+
+
 def lines(folder: Path) -> list[tuple[int, float]]:
     """(step, reward) of every line: that is what a reader gets who knows nothing of restarts."""
     rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
@@ -62,8 +67,8 @@ def test_a_step_is_one_line_and_one_point_of_each_curve(tmp_path: Path) -> None:
         {"reward_mean": 0.25, "seconds": {"forward": 0.5}, "step": step, "time": 1000.0} for step in range(2)
     ]
     assert board(tmp_path) == {
-        "train/reward": [(0, 0.25), (1, 0.25)],
-        "seconds/forward": [(0, 0.5), (1, 0.5)],
+        "train/reward": [(1, 0.25), (2, 0.25)],
+        "seconds/forward": [(1, 0.5), (2, 0.5)],
     }
 
 
@@ -80,7 +85,7 @@ def test_a_resume_supersedes_the_steps_that_are_trained_again(tmp_path: Path) ->
         Start(2000.0, 4, "resumed", stopped=1000.0, repeated=2),
     ]
     assert lines(tmp_path) == OLD_AND_NEW
-    assert board(tmp_path)["train/reward"] == OLD_AND_NEW
+    assert board(tmp_path)["train/reward"] == points(OLD_AND_NEW)
 
 
 def test_a_restart_of_the_trainer_within_a_run_leaves_one_row_and_one_point_of_each_step(
@@ -97,14 +102,15 @@ def test_a_restart_of_the_trainer_within_a_run_leaves_one_row_and_one_point_of_e
     train(log, range(4, 5), 0.75)
     log.close()
     assert lines(tmp_path) == OLD_AND_NEW
-    assert board(tmp_path)["train/reward"] == OLD_AND_NEW
+    assert board(tmp_path)["train/reward"] == points(OLD_AND_NEW)
     assert read_starts(tmp_path)[1:] == [start]
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_in_its_folder(tmp_path: Path) -> None:
     write(tmp_path, range(3), 0.25)
     write(tmp_path, range(2), 0.5, now=2000.0)
-    assert lines(tmp_path) == board(tmp_path)["train/reward"] == [(0, 0.5), (1, 0.5)]
+    assert lines(tmp_path) == [(0, 0.5), (1, 0.5)]
+    assert board(tmp_path)["train/reward"] == points(lines(tmp_path))
     assert [start.cause for start in read_starts(tmp_path)] == ["new", "resumed"]
 
 
@@ -126,7 +132,22 @@ def test_a_resized_trainer_repeats_nothing(tmp_path: Path) -> None:
     assert (start.repeated, start.goes_back) == (0, False)
     train(log, range(3, 4), 0.25)
     log.close()
-    assert lines(tmp_path) == board(tmp_path)["train/reward"] == [(step, 0.25) for step in range(4)]
+    assert lines(tmp_path) == [(step, 0.25) for step in range(4)]
+    assert board(tmp_path)["train/reward"] == points(lines(tmp_path))
+
+
+def test_an_evaluation_stands_at_the_step_whose_weights_it_is_of(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.begin(0)
+    for done in range(4):
+        log.curves(done, {"evaluation/held_out": done / 4})
+        train(log, range(done, done + 1), 0.25)
+    # Weights of two steps are those that training goes on with: their evaluation is not made again.
+    log.begin(2, Interruption("trainer lost", None))
+    log.close()
+    found = board(tmp_path)
+    assert [step for step, _ in found["train/reward"]] == [1, 2]
+    assert found["evaluation/held_out"] == [(0, 0.0), (1, 0.25), (2, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +197,7 @@ def test_a_full_disk_ends_tensorboard_alone(tmp_path: Path, caplog: pytest.LogCa
             log.write(step, {f"loss_{index}": 0.5 for index in range(20)})
         log.close()
         assert len(read_metrics(tmp_path / METRICS_FILE).rows) == 200
-        assert board(tmp_path)["train/loss"] == [(0, 0.5)]
+        assert board(tmp_path)["train/loss"] == [(1, 0.5)]
     (record,) = caplog.records
     assert "nothing more is written for TensorBoard" in record.getMessage()
 
@@ -273,6 +294,6 @@ def test_loggers_get_what_tensorboard_gets(tmp_path: Path) -> None:
     log.curves(1, {"evaluation/held_out": 0.25})
     log.close()
     assert logged.points == [
-        (0, 1000.0, {"train/reward": 0.5, "source_reward/math": 1.0}),
+        (1, 1000.0, {"train/reward": 0.5, "source_reward/math": 1.0}),
         (1, 1000.0, {"evaluation/held_out": 0.25}),
     ]
