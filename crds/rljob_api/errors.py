@@ -189,7 +189,14 @@ def blank(model: type[BaseModel], path: Path) -> str | None:
     if block is None:
         return None
     choices = [to_camel(name) for name in getattr(block, "one_of", ())]
-    written = f"one of {', '.join(choices)}" if choices else "{} for its defaults"
+    needed = [name for name, field in yaml_fields(block).items() if field.is_required()]
+    written = (
+        f"one of {', '.join(choices)}"
+        if choices
+        else f"its {' and '.join(needed)}"
+        if needed
+        else "{} for its defaults"
+    )
     return f"nothing is written behind it: write {written}, or take it out"
 
 

@@ -7,14 +7,16 @@ found and what is allowed; reading a manifest starts nothing.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
 from rljob_api.errors import Problem, blank, nearest, problems, yaml_fields
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 from rljob_runtime.manifest.unset import unset
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -86,22 +88,27 @@ def read(path: Path) -> Manifest:
     wrong = _check_kind(source.value)
     if wrong:
         raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
+    return Manifest(path, validated(RLJob, name, source, unset(source.value)), source)
+
+
+def validated(model: type[_M], name: str, source: YamlSource, more: Iterable[Problem] = ()) -> _M:
+    """A document as `model`; raises `ManifestError` with all that is wrong with it, or else with `more`."""
     try:
-        job = RLJob.model_validate(source.value)
-        found = [*unset(source.value), *_blank(source)]
+        read = model.model_validate(source.value)
+        found = [*more, *_blank(model, source)]
     except ValidationError as error:
-        found = problems(error, RLJob)
+        found = problems(error, model)
         told = {problem.path for problem in found}
-        found += [problem for problem in _blank(source) if problem.path not in told]
+        found += [problem for problem in _blank(model, source) if problem.path not in told]
         raise ManifestError(Finding(name, source.line(item.path), item) for item in found) from error
     if found:
         raise ManifestError(Finding(name, source.line(item.path), item) for item in found)
-    return Manifest(path, job, source)
+    return read
 
 
-def _blank(source: YamlSource) -> list[Problem]:
+def _blank(model: type[BaseModel], source: YamlSource) -> list[Problem]:
     """Blocks behind whose name nothing is written: they would be left out, and who names one wants it."""
-    said = ((path, blank(RLJob, path)) for path in source.blank)
+    said = ((path, blank(model, path)) for path in source.blank)
     return [Problem(path, what) for path, what in said if what is not None]
 
 

@@ -36,6 +36,12 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
         ("# Nothing yet.\n", ":1  the file is empty"),
         ("lengths: {mean: 5\n", "not YAML"),
         ("tools: {everyTokens: 5}\n", ":1  tools.seconds: must be set"),
+        (
+            "moves: {}\ntools:\n",
+            ":2  tools: nothing is written behind it: write its everyTokens and seconds, or",
+        ),
+        ("engines:\n  heavy:\n", ":2  engines.heavy: nothing is written behind it"),
+        ("engines:\n", ":1  engines: must be a mapping with fast, heavy, "),
     ],
 )
 def test_errors_name_file_line_and_field(tmp_path: Path, text: str, message: str) -> None:
