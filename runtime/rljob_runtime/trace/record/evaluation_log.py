@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from rljob_runtime.evaluation.scores import SetScore
-from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.event_log import Time, append_line
 from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
 from rljob_runtime.trace.record.thinning import thinned_between
 
@@ -35,8 +35,8 @@ class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that the evaluated weights have behind them."""
     version: int
     """Their weight version."""
-    time: float
-    """When it was over, seconds since the epoch."""
+    time: Time
+    """When it was over."""
     seconds: float
     """How long it took."""
     sets: dict[str, SetScore]

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -63,6 +63,12 @@ STATES = frozenset({"division", "usage"})
 
 _log = logging.getLogger(__name__)
 
+# What is read outside of these bounds is a damaged line.
+Time = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+"""Seconds since the epoch."""
+Seconds = Annotated[float, msgspec.Meta(ge=-1, le=1e11)]
+"""From a begin to an end: a little below 0 by rounding, and far below where the host's clock was set back."""
+
 
 # Without gc: no event is in a cycle, and a report holds a step's many thousands of them at a time.
 class Event(msgspec.Struct, gc=False):
@@ -70,10 +76,9 @@ class Event(msgspec.Struct, gc=False):
 
     event: str
     """One of `EVENTS`."""
-    start: float
-    """Seconds since the epoch, by the clock of the worker's host."""
-    duration: float
-    """Seconds."""
+    start: Time
+    """By the clock of the worker's host."""
+    duration: Seconds
     step: int
     """Step that was being trained when the event ended."""
     worker: str

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from rljob_runtime.samples import FinishReason
-from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.event_log import Time, append_line
 from rljob_runtime.trace.record.thinning import thinned
 from rljob_runtime.trace.record.whole_lines import whole_lines
 
@@ -42,8 +42,8 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     """The step that trained it, from 0; of an evaluation how many steps its weights have behind them."""
     evaluation: str | msgspec.UnsetType = msgspec.UNSET
     """The set of prompts, where it is a response of an evaluation; those are not trained."""
-    time: float
-    """When that step had been trained, seconds since the epoch."""
+    time: Time
+    """When that step had been trained."""
     uid: int
     """Its group: the position of the prompt in the job's sequence of prompts."""
     epoch: int

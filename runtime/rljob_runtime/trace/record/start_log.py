@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from rljob_runtime.net.messages import decode_typed
-from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.event_log import Time, append_line
 
 STARTS_FILE = "starts.jsonl"
 
@@ -24,17 +24,17 @@ Cause = Literal["new", "resumed", "trainer lost", "trainer resized"]
 class Start(msgspec.Struct, frozen=True):
     """A line of the file."""
 
-    time: float
-    """When the first step to come could begin: trainer and engines were ready. Seconds since the epoch."""
+    time: Time
+    """When the first step to come could begin: trainer and engines were ready."""
     step: int
     """The first step to come."""
     cause: Cause
     """Why training began: a new run, or what had interrupted it."""
     why: str = ""
     """What broke, in words; empty where nothing did."""
-    stopped: float | None = None
-    """When training was interrupted, seconds since the epoch; for a resumed run, when its last step had been
-    recorded. None for a new run, and where no step had been."""
+    stopped: Time | None = None
+    """When training was interrupted; for a resumed run, when its last step had been recorded. None for a new
+    run, and where no step had been."""
     repeated: int = 0
     """Steps that had been trained before the interruption and are trained again."""
 

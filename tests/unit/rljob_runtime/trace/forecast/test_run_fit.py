@@ -78,6 +78,8 @@ def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
 
 EVENT = b'{"event": "generate", "start": 5.0, "duration": 1.0, "step": 0, "worker": "%s", "pool": "fast", '
 
+LASTS = (EVENT % b"fast-0").replace(b"1.0", b"%s") + b'"extra": {"tokens": 50, "uid": 1, "request": "1.0#9"}}'
+
 
 @pytest.mark.parametrize(
     "line",
@@ -85,6 +87,8 @@ EVENT = b'{"event": "generate", "start": 5.0, "duration": 1.0, "step": 0, "worke
         pytest.param(EVENT % b"fast-\xc3" + b'"extra": {}}', id="not UTF-8"),
         pytest.param(EVENT % b"fast-0" + b'"extra": {"a": ' + b"[" * 100_000, id="nested too deeply"),
         pytest.param(EVENT % b"fast-0" + b'"extra": {"tokens": "two", "uid": null}}', id="no numbers"),
+        pytest.param(LASTS % b"-5.0", id="a clock that was set back"),
+        pytest.param(LASTS % b"1e308", id="a duration without end"),
     ],
 )
 def test_lines_that_are_no_event_of_a_response_are_left_out(run: Path, line: bytes) -> None:
