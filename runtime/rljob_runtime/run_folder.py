@@ -180,7 +180,8 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[Held]:
 
 
 def _decided(folder: Path, begin: Begin) -> Decision:
-    found = find(folder)
+    with _writing(folder):
+        found = find(folder)
     decision = decide(begin, found)
     if decision is Decision.REFUSE:
         raise FolderRefused(_why(begin, found, folder))
@@ -194,7 +195,7 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         kind = FolderRefused if error.errno in _LASTING else FolderFailed
-        raise kind(f"{folder} cannot be written: {error.strerror}; name another with --output") from error
+        raise kind(f"{folder} cannot be used: {error.strerror}; name another with --output") from error
 
 
 def find(folder: Path) -> Found:

@@ -4,6 +4,8 @@ Guarantees: errors are single lines on standard error; the exit code says whethe
 (`exit_codes.py`).
 """
 
+import errno
+import io
 import os
 import select
 import sys
@@ -11,10 +13,13 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rljob_runtime.cli.arguments import parser
-from rljob_runtime.cli.endings import INTERRUPTED, refuse
+from rljob_runtime.cli.endings import INTERRUPTED, fail, refuse
 from rljob_runtime.cli.extensions import CommandMissing
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.view.lasting import discard
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Of a disk."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         discard(sys.stdout)
         return ExitCode.DONE
+    except OSError as error:
+        # Of a file it has the name.
+        if error.filename is not None or error.errno not in _FULL:
+            raise
+        discard(sys.stdout)
+        return fail(f"rljob: the output cannot be written: {error.strerror}.")
     except CommandMissing as error:
         return refuse(str(error))
     except ModuleNotFoundError as error:
@@ -56,6 +67,9 @@ def _open_standard_streams() -> None:
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - as long as the process
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    # A terminal may lack characters that names, texts of models and drawings have.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _unread(out: TextIO) -> bool:

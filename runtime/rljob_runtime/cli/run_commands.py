@@ -13,13 +13,21 @@ from rljob_runtime.run_folder import holds_run
 
 
 def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The command, which refuses a folder without a run."""
+    """The command, which refuses a folder without a run, and names what cannot be read or written."""
 
     @wraps(command)
     def checked(options: argparse.Namespace) -> int:
-        if not holds_run(options.folder):
-            return refuse(f"rljob: {options.folder} holds no run; give the folder that `rljob run` wrote.")
-        return command(options)
+        try:
+            if not holds_run(options.folder):
+                return refuse(
+                    f"rljob: {options.folder} holds no run; give the folder that `rljob run` wrote."
+                )
+            return command(options)
+        except OSError as error:
+            # Without a name it is the output: `command.main` tells of it.
+            if error.filename is None:
+                raise
+            return fail(f"rljob: {error.filename}: {error.strerror}.")
 
     return checked
 
@@ -29,10 +37,7 @@ def report(options: argparse.Namespace) -> int:
     """Write the run's HTML report, and print its path."""
     from rljob_runtime.trace.report.page import write_report
 
-    try:
-        print(write_report(options.folder))
-    except OSError as error:
-        return fail(f"rljob: the report cannot be written: {error.filename}: {error.strerror}.")
+    print(write_report(options.folder))
     return ExitCode.DONE
 
 
@@ -71,8 +76,6 @@ def export_trace(options: argparse.Namespace) -> int:
         count, tally = export_events(options.folder, file, options.format)
     except NothingToExport as error:
         return refuse(f"rljob: {error}")
-    except OSError as error:
-        return fail(f"rljob: the trace cannot be written: {error.filename}: {error.strerror}.")
     if tally.unreadable:
         print(f"rljob: {tally.unreadable} lines were no events and are left out.", file=sys.stderr)
     if options.format == "otlp":
@@ -95,11 +98,7 @@ def samples(options: argparse.Namespace) -> int:
         text = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
     except NoSamples as error:
         return refuse(f"rljob: {error}")
-    except OSError as error:
-        return fail(f"rljob: the samples cannot be read: {error.filename}: {error.strerror}.")
-    # A model writes characters that an old terminal does not have.
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    print(text)
     return ExitCode.DONE
 
 

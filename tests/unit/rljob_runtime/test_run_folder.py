@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Pa
     (run / ".lock").mkdir(parents=True)
     if begin is not Begin.NEW:
         write(run / "job.yaml")
-    words = r"run cannot be written: Is a directory; name another with --output"
+    words = r"run cannot be used: Is a directory; name another with --output"
     with pytest.raises(FolderRefused, match=words), held(run, manifest, begin):
         pytest.fail("the folder was given out")
 

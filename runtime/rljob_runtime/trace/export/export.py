@@ -68,6 +68,10 @@ def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tupl
                 count += _size(part)
             out.write(shape.tail)
         os.replace(unfinished, file)
+    except OSError as error:
+        # Where the disk is full, it has no name.
+        read = error.filename not in (None, str(unfinished))
+        raise OSError(error.errno, error.strerror, error.filename if read else str(file)) from error
     finally:
         unfinished.unlink(missing_ok=True)
     return count, tally

@@ -68,8 +68,13 @@ def write_report(run_dir: Path) -> Path:
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
-    whole.write_text(page, encoding="utf-8")
-    whole.replace(path)
+    try:
+        whole.write_text(page, encoding="utf-8")
+        whole.replace(path)
+    except OSError as error:
+        whole.unlink(missing_ok=True)
+        # Where the disk is full, it has no name.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return path
 
 

@@ -17,6 +17,7 @@ from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.manifest.load import Finding
 from rljob_runtime.run_folder import Begin, held
 from tests.support.jobs import job
+from tests.support.runtime.synthetic_run import Job, write_run
 
 
 def test_validate_names_every_mistake_of_every_file(tmp_path, capsys):
@@ -57,6 +58,21 @@ def test_whoever_has_read_enough_is_told_of_no_error():
         printing.stdout.close()
         assert printing.wait(60) == 0
         assert printing.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("around", "out", "err", "code"),
+    [
+        ("{} >/dev/full", "", "rljob: the output cannot be written: No space left on device.\n", 1),
+        ("PYTHONIOENCODING=latin-1 {}", "job \xfc \\u540d.yaml: valid\n", "", 0),
+    ],
+    ids=["a full disk", "other characters"],
+)
+def test_what_the_output_does_not_take(tmp_path, around, out, err, code):
+    write(tmp_path / "job \xfc \u540d.yaml")
+    command = around.format(f"{shlex.quote(sys.executable)} -m rljob_runtime.cli validate job*")
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (ended.stdout.decode("latin-1"), ended.stderr.decode(), ended.returncode) == (out, err, code)
 
 
 def test_what_to_look_at_again_is_told_beside_what_is_wrong(tmp_path, capsys):
@@ -156,6 +172,36 @@ def test_simulate_names_the_file_that_is_wrong(tmp_path, capsys, monkeypatch, fi
 def test_fit_of_no_run(tmp_path, capsys):
     assert main(["trace", "fit", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("report", "metrics.jsonl"),
+        ("samples", "samples.jsonl"),
+        ("trace fit", "starts.jsonl"),
+        ("trace responses", "metrics.jsonl"),
+        ("trace export", "metrics.jsonl"),
+    ],
+)
+def test_what_of_a_run_cannot_be_read_is_named(tmp_path, capsys, command, file):
+    run = write_run(tmp_path / "run", Job(steps=1))
+    (run / file).unlink(missing_ok=True)
+    (run / file).mkdir()
+    before = sorted(run.iterdir())
+    assert main([*command.split(), str(run)]) == 1
+    assert capsys.readouterr() == ("", f"rljob: {run / file}: Is a directory.\n")
+    assert sorted(run.iterdir()) == before
+
+
+def test_a_folder_of_no_possible_name(tmp_path, capsys):
+    folder = tmp_path / ("n" * 300)
+    assert main(["report", str(folder)]) == 1
+    assert capsys.readouterr().err == f"rljob: {folder}/job.yaml: File name too long.\n"
+    assert main(["run", str(write(tmp_path / "job.yaml")), "--output", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"rljob: {folder} cannot be used: File name too long; name another with --output.\n"
+    )
 
 
 def test_fit_of_a_run_without_events(tmp_path, capsys):
