@@ -48,6 +48,8 @@ def forecast(options: Options) -> str:
     """What `rljob simulate` prints. Raises `ManifestError`, `LengthTraceError`, and `OSError` where the page
     cannot be written."""
     manifest = read(options.manifest)
+    if options.page is not None:
+        _try_page(options.page)
     assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
     trace = _trace(options, manifest)
@@ -63,6 +65,14 @@ def forecast(options: Options) -> str:
         # What a distribution or an engine cannot be is known where it is built, and not by a field alone.
         file = str(options.assumptions or options.manifest)
         raise ManifestError([Finding(file, 1, Problem((), str(error)))]) from error
+
+
+def _try_page(page: Path) -> None:
+    """Raises `OSError` where it cannot be written, before it is simulated for minutes."""
+    there = page.exists()
+    page.open("ab").close()
+    if not there:
+        page.unlink()
 
 
 def _wrong(options: Options, problem: Problem) -> ManifestError:
