@@ -36,7 +36,7 @@ tokenizer.save_pretrained("model")
 set_seed(0)
 config = Qwen3Config(
     vocab_size=len(tokenizer), hidden_size=64, intermediate_size=192, num_hidden_layers=2,
-    num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=128,
+    num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=128,
     tie_word_embeddings=False, eos_token_id=1, pad_token_id=0, bos_token_id=2,
 )  # fmt: skip
 Qwen3ForCausalLM(config).save_pretrained("model")

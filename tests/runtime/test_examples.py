@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from rljob_runtime.cli import main
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.driver.held_out import held_out_sets
@@ -67,6 +68,18 @@ def test_the_manifest_is_valid(prepared: Path, name: str, monkeypatch: pytest.Mo
     trained = PromptSource(training.data, tokenizer, training.seed, folder)
     sets = held_out_sets(training, trained, tokenizer, folder)
     assert len(sets) == (len(training.evaluation.sets) if training.evaluation else 0)
+
+
+def test_the_first_manifest_of_the_page_on_a_job_of_ones_own_is_valid(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (EXAMPLES.parent / "docs" / "own-job.md").read_text()
+    (command,) = re.findall(r"^rljob (new .*--output first\.yaml)$", page, re.MULTILINE)
+    monkeypatch.chdir(prepared / "own-job")
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(command.split()) == 0
+    errors, _ = check(read(Path("first.yaml")))
+    assert errors == []
 
 
 STEPS = 2

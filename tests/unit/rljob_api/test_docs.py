@@ -37,6 +37,14 @@ def test_links(page):
         assert not anchor or anchor in anchors(file.read_text()), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables(page):
+    """Each begins with a head, the line below which says so: without it, as after an empty line, its rows are
+    shown as text."""
+    heads = re.findall(r"(?:\A|\n)(?!\|)[^\n]*\n(\|[^\n]*)\n([^\n]*)", CODE.sub("", page.read_text()))
+    assert [head for head, below in heads if not re.fullmatch(r"\|(?:-+\|)+", below)] == []
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
