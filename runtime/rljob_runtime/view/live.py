@@ -35,6 +35,8 @@ from rljob_runtime.view.progress import (
 FRAMES_PER_SECOND = 4
 _GAP = "   "
 _BAR_COLUMNS = 28
+_SHORTEST_BAR = 8
+"""Columns of one that still says something."""
 _MARGIN = 2
 """Columns left of everything that the view draws."""
 _MESSAGES = 200
@@ -80,9 +82,9 @@ class LiveView:
         if self._progress is not None:
             self._draw()
         self._live.stop()
-        self._console.print(_ending(summary, self._console.width))
+        # For the terminal to wrap: a path or a command with line breaks of ours cannot be pasted.
+        self._console.print(_ending(summary, self._console.width), soft_wrap=True)
         if summary.hint is not None:
-            # In one line for the terminal to wrap: a command with line breaks cannot be pasted.
             self._console.print(Text(f"{' ' * _MARGIN}{summary.hint}"), soft_wrap=True)
 
     def _open(self, progress: Progress) -> None:
@@ -135,8 +137,10 @@ def render(progress: Progress, width: int) -> RenderableType:
         return _indented(Text(f"{progress.activity} …", style="dim"))
     step = Text(f"step {steps_done(progress)}", style="bold")
     head: list[RenderableType] = [step]
-    if progress.total_steps:
-        head.append(ProgressBar(total=progress.total_steps, completed=progress.step, width=_BAR_COLUMNS))
+    # 2: the gap of `_beside`.
+    room = min(_BAR_COLUMNS, width - _MARGIN - len(step) - 2)
+    if progress.total_steps and room >= _SHORTEST_BAR:
+        head.append(ProgressBar(total=progress.total_steps, completed=progress.step, width=room))
     learned = learning(progress)
     style = {"▲": "green", "▼": "red"}.get(arrow(progress.reward_trend), "")
     # 4: the two gaps of `_beside` between its three cells.
@@ -169,9 +173,10 @@ def _beside(cells: Sequence[RenderableType]) -> Table:
     return row
 
 
-def _ending(summary: Summary, width: int) -> RenderableType:
+def _ending(summary: Summary, width: int) -> Text:
     style = {"done": "green", "stopped": "yellow"}.get(summary.outcome, "red")
-    return _indented(_flowed(ending(replace(summary, hint=None)), width, style))
+    lines = _flowed(ending(replace(summary, hint=None)), width, style).split("\n")
+    return Text("\n").join(Text(" " * _MARGIN) + line for line in lines)
 
 
 def _indented(content: RenderableType) -> RenderableType:

@@ -54,6 +54,14 @@ def test_at_80_columns_no_part_is_broken() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [(44, "  step 128/320  ━━━━━━━━━━━"), (30, "  step 128/320  ━━━━━╸"), (20, "  step 128/320")],
+)
+def test_the_bar_has_what_the_step_leaves_it(width: int, line: str) -> None:
+    assert line in shown(PROGRESS, width)
+
+
 def test_what_is_not_known_is_not_invented() -> None:
     lines = shown(Progress(HEADER), 80)[2:]
     assert lines == ["  step 0  reward –   loss –   version 0", "  queue 0   tokens/s 0"]
@@ -163,12 +171,14 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     assert text.count("\x1b[?25h") == 1, "the cursor is back"
 
 
-def test_the_command_to_paste_has_no_line_break_of_ours() -> None:
+def test_the_command_to_paste_and_the_paths_have_no_line_break_of_ours() -> None:
+    report = f"{'/deep' * 50}/report.html"
     console, out = terminal(), io.StringIO()
     hint = f"Go on with: .venv/bin/rljob run {'/deep' * 50}/job.yaml --output '/a b' --resume"
     for view in (LiveView(console), PlainView(out)):
-        view.finish(Summary(4, 10.0, outcome="stopped", hint=hint))
-    assert hint in text_of(console) and hint in out.getvalue()
+        view.finish(Summary(4, 10.0, outcome="stopped", hint=hint, report=report))
+    for whole in (hint, report):
+        assert whole in text_of(console) and whole in out.getvalue()
 
 
 def test_a_job_that_fails_before_it_starts_has_an_end_too() -> None:
