@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import append_line
 
 UNSENT_FILE = "unsent.jsonl"
@@ -35,6 +36,9 @@ class Unsent(msgspec.Struct, frozen=True):
         return f"{self.logger}: {what} not sent ({self.why}); {KEPT}."
 
 
+_decoder = msgspec.json.Decoder(Unsent)
+
+
 def append_unsent(run_folder: Path, unsent: Unsent) -> None:
     """Add a line; raises `OSError`."""
     append_line(run_folder / UNSENT_FILE, msgspec.json.encode(unsent))
@@ -49,7 +53,7 @@ def read_unsent(run_folder: Path) -> list[Unsent]:
     found = []
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=Unsent))
+            found.append(decode_typed(_decoder, line))
         except msgspec.DecodeError:
             continue
     return found

@@ -60,14 +60,14 @@ def samples_text(run: Path, wanted: Wanted, width: int) -> str:
 
 
 def _of_training(run: Path) -> list[SampleLine]:
-    rows = read_samples(run).rows
+    rows = _read(run, SAMPLES_FILE)
     if not rows:
         raise NoSamples(_why_none(run))
     return rows
 
 
 def _of_evaluations(run: Path, name: str) -> list[SampleLine]:
-    rows = read_samples(run, EVALUATION_SAMPLES_FILE).rows
+    rows = _read(run, EVALUATION_SAMPLES_FILE)
     if not rows:
         raise NoSamples(
             f"{run} has no samples of evaluations: {EVALUATION_SAMPLES_FILE} is written when an evaluation "
@@ -78,6 +78,16 @@ def _of_evaluations(run: Path, name: str) -> list[SampleLine]:
         there = ", ".join(sorted({str(row.evaluation) for row in rows}))
         raise NoSamples(f"{run} has no samples of an evaluation set {name}; there are {there}.")
     return found
+
+
+def _read(run: Path, name: str) -> list[SampleLine]:
+    found = read_samples(run, name)
+    if found.unreadable and not found.rows:
+        raise NoSamples(
+            f"{run / name} has {found.unreadable:,} lines, and none is a response as this release writes "
+            "them: the file is damaged, or of another release."
+        )
+    return found.rows
 
 
 def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[str, SampleLine]]:

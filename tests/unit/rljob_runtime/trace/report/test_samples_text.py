@@ -203,6 +203,12 @@ def test_errors_say_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert refused(capsys, early) == (
         f"rljob: {early} has no samples yet: samples.jsonl is written once a step is trained.\n"
     )
+    for option, name in ((), "samples.jsonl"), (("--evaluation",), "evaluation_samples.jsonl"):
+        (early / name).write_text('{"step": 0}\n{"step": 1}\n')
+        assert refused(capsys, early, *option) == (
+            f"rljob: {early / name} has 2 lines, and none is a response as this release writes them: the file "
+            "is damaged, or of another release.\n"
+        )
 
 
 @pytest.mark.parametrize(
