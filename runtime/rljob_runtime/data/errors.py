@@ -4,6 +4,10 @@ from pathlib import Path
 
 from rljob_api.errors import nearest
 
+GZIP = b"\x1f\x8b"
+"""What a file of gzip begins with."""
+COMPRESSED = "the file is compressed: unpack it with gunzip"
+
 
 class DataError(ValueError):
     """The prompts or the tokenizer cannot be used."""

@@ -18,16 +18,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.errors import COMPRESSED, GZIP, DataError
 from rljob_runtime.data.fingerprint import DataFingerprint
 
 LENGTHS_FILE = "lengths.jsonl"
 """Name of the file in a run's folder."""
 FORMAT = "rljob-lengths-1"
 """What the header calls the file's format."""
-
-_GZIP = b"\x1f\x8b"
-"""What a file of gzip begins with."""
 
 # What the arrays of a `LengthTrace` hold.
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -177,8 +174,8 @@ def _what(line: bytes, error: Exception) -> str:
     """What is wrong with a first line."""
     if not line.strip():
         return "it is empty"
-    if line.startswith(_GZIP):
-        return "the file is compressed: unpack it with gunzip"
+    if line.startswith(GZIP):
+        return COMPRESSED
     return str(error)
 
 

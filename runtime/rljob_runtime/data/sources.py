@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rljob_api.data import GeneratedData, PromptData
-from rljob_runtime.data.errors import DataError, one_line, unreadable
+from rljob_runtime.data.errors import COMPRESSED, GZIP, DataError, one_line, unreadable
 from rljob_runtime.data.rows import FieldNames, Row, Source, field_names, kind_of, names_of, to_row
 from rljob_runtime.data.shuffle import mix
 from rljob_runtime.data.tables import open_hugging_face, open_parquet
@@ -83,7 +83,11 @@ class JsonlSource:
             # A byte order mark, which some editors put before the first line.
             value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            shown = line[:40].decode(errors="replace").strip()
+            if line.startswith(GZIP):
+                raise DataError(f"{self.name}: {COMPRESSED}") from error
+            text = line[:40].decode(errors="replace").strip()
+            # A terminal would do what control characters say.
+            shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
             advice = _advice(shown)
             raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}{advice}") from error
         if not isinstance(value, dict):

@@ -206,8 +206,8 @@ def test_errors_say_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[
     for option, name in ((), "samples.jsonl"), (("--evaluation",), "evaluation_samples.jsonl"):
         (early / name).write_text('{"step": 0}\n{"step": 1}\n')
         assert refused(capsys, early, *option) == (
-            f"rljob: {early / name} has 2 lines, and none is a response as this release writes them: the file "
-            "is damaged, or of another release.\n"
+            f"rljob: {early / name} has 2 lines, and none is a response as this release writes them: the "
+            "file is damaged, or of another release.\n"
         )
 
 
