@@ -76,6 +76,8 @@ _REFUSED = (
 """Errors that the same job would only meet again, but for those in `_PASSING`."""
 _PASSING = (FolderBusy, FolderFailed)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ONE_SIGNAL = 0.2
+"""Seconds in which signals are one: `timeout` sends its own to the process, and again to its group."""
 _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
 
@@ -171,7 +173,8 @@ class _Running:
         self._one_machine = True
         self._first_step = 0
         """Steps that the job goes on from, as far as it is known."""
-        self._signalled = False
+        self._signalled: float | None = None
+        """When the first signal came, by the monotonic clock."""
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
     async def main(self) -> int:
@@ -277,13 +280,16 @@ class _Running:
     def _on_signal(self) -> None:
         """The first signal asks for a stop, the second ends the process, as the first does where there is
         nothing to stop yet."""
+        now = time.monotonic()
+        if self._signalled is not None and now - self._signalled < _ONE_SIGNAL:
+            return
         standing = self._standing()
         # In a cluster the processes are those of other pods, which are told that they end.
         nothing_yet = not standing.begun and self._one_machine
-        if self._stop is None or self._signalled or nothing_yet:
+        if self._stop is None or self._signalled is not None or nothing_yet:
             before = "stopped before another step" if self._first_step else "stopped before the first step"
             self._end_at_once(before if nothing_yet else "stopped at once")
-        self._signalled = True
+        self._signalled = now
         self._view.message(f"{what_a_stop_does(standing)} (again: at once)")
         self._stop.ask()
 
