@@ -64,9 +64,11 @@ STATES = frozenset({"division", "usage"})
 _log = logging.getLogger(__name__)
 
 # What is read outside of these bounds is a damaged line.
-Time = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+LATEST = 1e11
+"""A time in seconds since the epoch."""
+Time = Annotated[float, msgspec.Meta(ge=-LATEST, le=LATEST)]
 """Seconds since the epoch."""
-Seconds = Annotated[float, msgspec.Meta(ge=-1, le=1e11)]
+Seconds = Annotated[float, msgspec.Meta(ge=-1, le=LATEST)]
 """From a begin to an end: a little below 0 by rounding, and far below where the host's clock was set back."""
 
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.step_numbers import step_number
-from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.event_log import LATEST, append_line
 from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
 from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER, TensorBoardFile
 from rljob_runtime.trace.record.thinning import thinned_between
@@ -294,8 +294,9 @@ def read_metrics(path: Path) -> Metrics:
         except msgspec.DecodeError:
             metrics.unreadable += 1
             continue
-        if isinstance(row.get("step"), int) and isinstance(row.get("time"), (int, float)):
-            rows[row["step"]] = row
+        step, when = row.get("step"), row.get("time")
+        if isinstance(step, int) and isinstance(when, (int, float)) and abs(when) <= LATEST:
+            rows[step] = row
         else:
             metrics.unreadable += 1
     metrics.rows = [rows[step] for step in sorted(rows)]

@@ -187,6 +187,12 @@ def test_torn_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     assert metrics.unreadable == 1
 
 
+def test_a_row_of_no_possible_time_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).write_text('{"step": 0, "time": 5.0}\n{"step": 1, "time": 1e308}\n')
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert (metrics.rows, metrics.unreadable) == ([{"step": 0, "time": 5.0}], 1)
+
+
 def test_a_full_disk_ends_tensorboard_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """TensorBoard's folder is on a disk without room, metrics.jsonl is not."""
     with small_disk(tmp_path / TENSORBOARD_FOLDER, megabytes=1) as disk:
