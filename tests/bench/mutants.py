@@ -107,6 +107,7 @@ PACKAGES = {
             "choose",
             "deadlines",
             "fixed",
+            "plan_times",
             "policy",
             "probe",
             "requests",

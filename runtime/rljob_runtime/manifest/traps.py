@@ -42,6 +42,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _few_steps(training, prompts)
     yield from _old_samples(training, prompts)
     yield from _engines_without_cpus(job)
+    yield from _slow_drafts(job)
 
 
 def _punishments(training: Training) -> Iterator[Problem]:
@@ -212,4 +213,15 @@ def _engines_without_cpus(job: RLJob) -> Iterator[Problem]:
             f"is {pool.cpus_per_worker}, and each of the {pool.engines_per_accelerator} engines of an "
             "accelerator (enginesPerAccelerator) decides its steps on a CPU of its own: set it to "
             f"{pool.engines_per_accelerator + 1} or more, or a cluster may give their pods no more",
+        )
+
+
+def _slow_drafts(job: RLJob) -> Iterator[Problem]:
+    engine = job.spec.training.rollout.engine.vllm
+    if job.spec.accelerator == "nvidia" and engine is not None and engine.speculation is not None:
+        yield Problem(
+            (*_TRAINING, "rollout", "engine", "vllm", "speculation"),
+            "made every model that was tried slower on a GPU (docs/measurements.md): vLLM gives up "
+            "asynchronous scheduling and full CUDA graphs for it. Take it out, unless your own model is "
+            "faster with it",
         )

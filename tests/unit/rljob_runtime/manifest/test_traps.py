@@ -12,6 +12,7 @@ from tests.support.valid_jobs import GOOD
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
 FAST, SAMPLES = "pools.fastRollout", "training.rollout.samplesPerPrompt"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
+ENGINE = "training.rollout.engine"
 ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
 SOURCE, SHORT = {"name": "a", "jsonl": {"path": "a.jsonl"}}, {"maxPromptTokens": 16}
 HELD_OUT = {"jsonl": {"path": "b.jsonl"}, **SHORT}
@@ -40,6 +41,10 @@ def warned(changes: dict[str, Any]) -> list[str]:
         (
             {"accelerator": "nvidia", FAST: {"enginesPerAccelerator": 2}},
             ["pools.fastRollout.cpusPerWorker: is 1, and each of the 2 engines of an accelerator"],
+        ),
+        (
+            {"accelerator": "nvidia", ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
+            ["engine.vllm.speculation: made every model that was tried slower on a GPU"],
         ),
         ({LOSS: {"gspo": {}}}, ["aggregation: is token-mean, with which long responses weigh more"]),
         ({LOSS: {"sapo": {}}}, ["policyLoss.sapo was published with aggregation: sequence-mean"]),
@@ -118,6 +123,8 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {DISTILLATION: TEACHER, "training.algorithm.kl": {}},
         {REWARD: {"functions": [COPY]}, ADVANTAGE: {"maxRl": {}}},
         {REWARD: {"functions": [{**COPY, "weight": -1}]}},
+        {ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
+        {"accelerator": "nvidia", ENGINE: {"vllm": {}}},
     ],
 )
 def test_as_meant(changes: dict[str, Any]) -> None:
