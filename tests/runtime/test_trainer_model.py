@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
+from rljob_runtime.trainer.compilation import Compilations
 from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Policy
@@ -277,8 +278,13 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
 
 
 @pytest.mark.timeout(400)  # compiling takes half a minute on idle cores
-def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -> None:
+def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With torch's kernel replaced by one for CPUs: what is handed to it, and what is compiled around it."""
+    # A vLLM engine of this process may have turned it off.
+    monkeypatch.setattr(torch._dynamo.config, "disable", False)
+    compilations = Compilations()
     folder = tiny_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     config |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
@@ -295,6 +301,8 @@ def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -
                 np.testing.assert_allclose(found.log_probs.detach().numpy(), expected[0], atol=2e-5)
                 np.testing.assert_allclose(found.entropies.detach().numpy(), expected[1], atol=2e-5)
                 (found.log_probs.square().sum() + 0.3 * found.entropies.sum()).backward()
+    assert compilations() > 0
+    compilations.close()
     of_plain = dict(plain.named_parameters())
     assert of_plain.keys() == dict(compiled.named_parameters()).keys(), "weights keep their names"
     for name, parameter in compiled.named_parameters():
