@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,18 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     return made
+
+
+def take_names(line: argparse.ArgumentParser, known: Collection[str], metavar: str) -> None:
+    """Let a command line end with some of the names that are `known`, as `names`; none: all of them."""
+
+    def one(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not known; known: {', '.join(map(repr, known))}")
+        return name
+
+    # Not by `choices`: Python 3.11 looks for the empty list among them.
+    line.add_argument("names", nargs="*", type=one, metavar=metavar, help="default: all")
 
 
 def _line(figure: Figure) -> str:

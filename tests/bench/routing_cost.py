@@ -25,7 +25,7 @@ from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Place, RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, parser, record
+from tests.bench.figures import Figure, parser, record, take_names
 from tests.bench.routing_sites import GPU
 
 ENGINES = 1024
@@ -192,7 +192,7 @@ def measure(name: str) -> Cost:
 
 def main() -> None:
     line = parser(__doc__)
-    line.add_argument("names", nargs="*", choices=POLICIES, metavar="POLICY", help="default: all")
+    take_names(line, POLICIES, "POLICY")
     options = line.parse_args()
     figures: list[Figure] = []
     base: Cost | None = None

@@ -17,7 +17,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, parser, record
+from tests.bench.figures import Figure, parser, record, take_names
 from tests.bench.routing_simulated import APART
 from tests.bench.routing_sites import GPU, PHYSICS, over
 from tests.support.simulated.routed import faster
@@ -65,7 +65,7 @@ SITES = {
 def main() -> None:
     """All sites, or those that are named; figures of the others are kept."""
     line = parser(__doc__)
-    line.add_argument("names", nargs="*", choices=SITES, metavar="SITE", help="default: all")
+    take_names(line, SITES, "SITE")
     options = line.parse_args()
     for name in options.names or SITES:
         site = SITES[name]

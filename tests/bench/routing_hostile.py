@@ -21,7 +21,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Lengths, Workload
-from tests.bench.figures import Figure, parser, record
+from tests.bench.figures import Figure, parser, record, take_names
 from tests.bench.routing_sites import GPU, Site
 
 BATCHES = 4
@@ -92,7 +92,7 @@ def ratio(family: str, name: str, bound: float | None, seeds: Iterable[int] = ra
 def main() -> None:
     """All families, or those that are named; figures of the others are kept."""
     line = parser(__doc__)
-    line.add_argument("names", nargs="*", choices=FAMILIES, metavar="FAMILY", help="default: all")
+    take_names(line, FAMILIES, "FAMILY")
     options = line.parse_args()
     for family in options.names or FAMILIES:
         found: dict[str, float] = {}

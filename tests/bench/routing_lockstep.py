@@ -14,7 +14,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench import simulated_tables as tables
 from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_prompt, by_sample, interleaved
-from tests.bench.figures import parser, record
+from tests.bench.figures import parser, record, take_names
 from tests.bench.routing_sites import Site, over
 
 SEEDS = range(10)
@@ -61,7 +61,7 @@ RUNS: dict[str, Callable[[int], float]] = {
 def main() -> None:
     """All, or those that are named; figures of the others are kept."""
     line = parser(__doc__)
-    line.add_argument("names", nargs="*", choices=RUNS, metavar="RUN", help="default: all")
+    take_names(line, RUNS, "RUN")
     options = line.parse_args()
     base = [static((256,), False, False, seed) for seed in SEEDS]
     figures = [over("one graph, adjacent: time", base, "s")]

@@ -11,7 +11,7 @@ import statistics
 from typing import Any
 
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import parser, record
+from tests.bench.figures import parser, record, take_names
 from tests.bench.routing_sites import ALIKE, Site, over
 
 SEEDS = range(10)
@@ -42,7 +42,7 @@ BASELINE: dict[str, Any] = {"leastInFlight": {}}
 def main() -> None:
     """All sites, or those that are named; figures of the others are kept."""
     line = parser(__doc__)
-    line.add_argument("names", nargs="*", choices=SITES, metavar="SITE", help="default: all")
+    take_names(line, SITES, "SITE")
     options = line.parse_args()
     for name in options.names or SITES:
         site = SITES[name]

@@ -12,7 +12,7 @@ jumps.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,11 +50,11 @@ class FakeTiming:
 
     def times(self, slowness: float) -> "FakeTiming":
         """Of an engine that takes so many times as long, but for loading weights."""
-        return FakeTiming(
-            self.step_seconds * slowness,
-            self.sequence_seconds * slowness,
-            self.prefill_seconds * slowness,
-            self.load_seconds,
+        return replace(
+            self,
+            step_seconds=self.step_seconds * slowness,
+            sequence_seconds=self.sequence_seconds * slowness,
+            prefill_seconds=self.prefill_seconds * slowness,
         )
 
     def step(self, running: int) -> float:

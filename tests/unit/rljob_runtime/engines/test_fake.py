@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,13 @@ def test_nothing_is_told_of_an_engine_that_runs_nothing(end: str) -> None:
 
     with pytest.raises(Stalled):
         run_virtual(main())
+
+
+def test_slower_timing_is_of_the_same_kind() -> None:
+    @dataclass(frozen=True)
+    class Drafting(FakeTiming):
+        def step(self, running: int) -> float:
+            return super().step(running) / 2
+
+    slower = Drafting(step_seconds=0.1, load_seconds=3.0).times(4.0)
+    assert (slower.step(1), slower.load_seconds) == (0.2, 3.0)
