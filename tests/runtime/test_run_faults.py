@@ -332,6 +332,7 @@ def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(tmp_path):
         with suspended(started[1]):
             run.process.send_signal(signal.SIGINT)
             run.wait(lambda: STOPPING in run.log.read_text(), "answer to the first signal")
+            # Signals that come together are one.
             time.sleep(0.3)
             run.process.send_signal(signal.SIGINT)
             assert run.end(60) == 130, run.log.read_text()
