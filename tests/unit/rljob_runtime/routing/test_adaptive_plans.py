@@ -2,10 +2,12 @@
 that does not come."""
 
 import itertools
+import math
 import random
 
 import pytest
 
+from rljob_runtime.routing import plan_times
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.cost import StepCost
@@ -118,6 +120,24 @@ def test_a_pool_that_has_time_is_levelled_together_with_the_other_one(
     fast, heavy = members[:2], members[2:]
     found = policy(of)._levelled_together(members, heavy, fast)
     assert found == ([[*heavy, *fast]] if together else [heavy, fast])
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens", "full"), [(24, LONG, "heavy"), (30, SHORT, "fast"), (3, LONG, None)]
+)
+def test_between_two_plans_others_take_what_waits_for_engines_that_are_full(
+    monkeypatch: pytest.MonkeyPatch, more: int, tokens: int, full: str | None
+) -> None:
+    monkeypatch.setattr(plan_times, "_GROWTH", math.inf)
+    of = site(fast=2, heavy=1, limit=20, plan_seconds=1000)
+    of.decide(2)
+    of = mixed(of, short=24)
+    assert policy(of).roles.heavy == {2}
+    made = policy(of)._times.plans
+    learn(policy(of), [(uid, tokens) for uid in range(100, 100 + more)])
+    of.dispatch(range(100, 100 + more), samples=1)
+    assert of.router.book.waiting == 0 and policy(of)._times.plans == made
+    assert policy(of).roles.full == ({full} if full else set())
 
 
 def test_where_responses_take_hours_plans_are_made_less_often() -> None:
