@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -388,12 +388,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", action="store_true", help="else a model of two layers, on the CPU")
     parser.add_argument("--seconds", type=float, default=480)
+    parser.add_argument("--rounds", type=int, help="times that each case runs; default: 2")
     parser.add_argument(
         "--out", type=Path, default=Path(os.environ.get("OUT", Path(__file__).parent / "results"))
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        asyncio.run(run(GPU if options.gpu else TINY, options.out, options.seconds, Path(root)))
+        scale = GPU if options.gpu else TINY
+        scale = replace(scale, rounds=options.rounds or scale.rounds)
+        asyncio.run(run(scale, options.out, options.seconds, Path(root)))
 
 
 if __name__ == "__main__":
