@@ -44,12 +44,16 @@ def report(options: argparse.Namespace) -> int:
 @_of_run
 def fit(options: argparse.Namespace) -> int:
     """Print what engines and training cost, as the run shows it."""
+    from rljob_runtime.trace.analyse.event_files import Tally
     from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run
 
+    tally = Tally()
     try:
-        print(fit_run(options.folder), end="")
+        print(fit_run(options.folder, tally), end="")
     except NothingToFit as error:
         return refuse(f"rljob: {error}")
+    if tally.unreadable:
+        print(f"rljob: {tally.left_out}.", file=sys.stderr)
     return ExitCode.DONE
 
 
@@ -77,7 +81,7 @@ def export_trace(options: argparse.Namespace) -> int:
     except NothingToExport as error:
         return refuse(f"rljob: {error}")
     if tally.unreadable:
-        print(f"rljob: {tally.unreadable} lines were no events and are left out.", file=sys.stderr)
+        print(f"rljob: {tally.left_out}.", file=sys.stderr)
     if options.format == "otlp":
         print(f"{file}: {count} spans; each line is a request for an OTLP receiver's /v1/traces")
     else:

@@ -95,6 +95,8 @@ class Analysis:
     """Lines of event files that could not be read."""
     recorded_from: int = 0
     """First step of which there are events; those of earlier ones were removed, to make room."""
+    left_out: str = ""
+    """What a person is told of lines that could not be read."""
     worker_starts: StartBook = field(default_factory=StartBook)
     """Where the time of workers' starts went, which is in no other figure."""
 
@@ -165,7 +167,7 @@ def analyse_run(run_folder: Path, step: int | None = None) -> Analysis:
     recorded_from = first_step(events)
     steps = read_steps(events, tally)
     analysis = analyse(metrics, starts, windows, read_workers(events), steps, step, recorded_from)
-    analysis.unreadable = tally.unreadable
+    analysis.unreadable, analysis.left_out = tally.unreadable, tally.left_out
     analysis.predictions = read_predictions(run_folder / LENGTHS_FILE)
     return analysis
 

@@ -1,7 +1,7 @@
 """Reads the event files of a run, step by step.
 
 Guarantees: holds the events of one step at a time; a line that is cut off or is no event is counted and left
-out, the others of its file are kept.
+out, the others of its file are kept. It is told where the first of them stands, and what is wrong with it.
 """
 
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rljob_runtime.net.messages import decode_typed
+from rljob_runtime.trace.record.event_extra import wrong_extra
 from rljob_runtime.trace.record.event_log import Event, WorkerInfo
 
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
@@ -27,6 +28,22 @@ class Tally:
 
     unreadable: int = 0
     """Lines."""
+    first: str = ""
+    """Where the first of them stands, and what is wrong with it."""
+
+    @property
+    def left_out(self) -> str:
+        """What a person is told of them; nothing where there are none."""
+        if not self.unreadable:
+            return ""
+        if self.unreadable == 1:
+            return f"1 line is no event and is left out: {self.first}"
+        return f"{self.unreadable:,} lines are no events and are left out; the first: {self.first}"
+
+    def leave_out(self, file: Path | None, number: int, why: str) -> None:
+        """Count a line of `file`, and remember the first."""
+        self.unreadable += 1
+        self.first = self.first or f"{file or ''} line {number}: {why}"
 
 
 def read_steps(events: Path, tally: Tally, first: int = 0) -> Iterator[tuple[int, list[Event]]]:
@@ -37,7 +54,7 @@ def read_steps(events: Path, tally: Tally, first: int = 0) -> Iterator[tuple[int
             continue
         found: list[Event] = []
         for file in _worker_files(folder):
-            found.extend(parse(file.read_bytes(), tally))
+            found.extend(parse(file.read_bytes(), tally, file))
         yield step, found
 
 
@@ -47,10 +64,12 @@ def read_blocks(events: Path, tally: Tally) -> Iterator[list[Event]]:
     for _, folder in sorted(_step_folders(events)):
         for worker_file in _worker_files(folder):
             with worker_file.open("rb") as file:
+                before = 0
                 # Whole lines, of this many bytes together.
                 while lines := file.readlines(_BLOCK_BYTES):
-                    if found := parse(b"".join(lines), tally):
+                    if found := parse(b"".join(lines), tally, worker_file, before):
                         yield found
+                    before += len(lines)
 
 
 def first_step(events: Path) -> int:
@@ -70,23 +89,32 @@ def read_workers(events: Path) -> list[WorkerInfo]:
     return sorted(found, key=lambda worker: worker.rank)
 
 
-def parse(data: bytes, tally: Tally) -> list[Event]:
-    """The events in the content of one file."""
+def parse(data: bytes, tally: Tally, file: Path | None = None, before: int = 0) -> list[Event]:
+    """The events in the content of `file`, or in the part of it that comes after `before` lines."""
     try:
         # All lines in one call; one by one, which is slower, only where a line is damaged.
-        return _decoder.decode_lines(data)
+        found = _decoder.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return list(_parse_singly(data, tally))
+        pass
+    else:
+        if wrong_extra(found) is None:
+            return found
+    return list(_parse_singly(data, tally, file, before))
 
 
-def _parse_singly(data: bytes, tally: Tally) -> Iterator[Event]:
-    for line in data.splitlines():
+def _parse_singly(data: bytes, tally: Tally, file: Path | None, before: int) -> Iterator[Event]:
+    for number, line in enumerate(data.split(b"\n"), before + 1):
         if not line.strip():
             continue
         try:
-            yield decode_typed(_decoder, line)
-        except msgspec.DecodeError:
-            tally.unreadable += 1
+            event = decode_typed(_decoder, line)
+        except msgspec.DecodeError as error:
+            tally.leave_out(file, number, str(error))
+            continue
+        if (wrong := wrong_extra([event])) is None:
+            yield event
+        else:
+            tally.leave_out(file, number, wrong.replace("`$[0]", "`$.extra"))
 
 
 def _step_folders(events: Path) -> Iterator[tuple[int, Path]]:

@@ -119,10 +119,10 @@ class TrainerFit:
     """Share of the variance of the steps' seconds that they explain."""
 
 
-def fit_run(folder: Path) -> str:
-    """The assumptions as YAML. Raises `NothingToFit`."""
+def fit_run(folder: Path, tally: Tally | None = None) -> str:
+    """The assumptions as YAML; `tally` counts what could not be read. Raises `NothingToFit`."""
     trace = _trace(folder)
-    found = read_run(folder, trace)
+    found = read_run(folder, trace, tally=tally)
     if not found.attempts:
         raise NothingToFit(
             f"{folder / EVENTS_FOLDER} has no generate event: was training.profiling.events false?"
@@ -138,12 +138,13 @@ def _trace(folder: Path) -> LengthTrace | None:
         return None
 
 
-def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorded:
-    """What the run in `folder` recorded from step `first` on; `trace` tells the lengths of its prompts."""
+def read_run(folder: Path, trace: LengthTrace | None, first: int = 0, tally: Tally | None = None) -> Recorded:
+    """What the run in `folder` recorded from step `first` on; `trace` tells the lengths of its prompts.
+    `tally` counts what could not be read."""
     prompts = _Prompts(trace)
     found, starts = Recorded(), read_starts(folder)
     found.starts += [start.time for start in starts]
-    for step, events in read_steps(folder / EVENTS_FOLDER, Tally(), first):
+    for step, events in read_steps(folder / EVENTS_FOLDER, Tally() if tally is None else tally, first):
         for event in events:
             key = event.pool, event.worker
             if event.event == "generate":

@@ -225,9 +225,15 @@ def _remarks(analysis: Analysis) -> str:
             f"{seconds(analysis.lost_seconds)} that this cost, and {analysis.superseded:,} events of steps "
             "that were trained again, are not part of what follows."
         )
-    unreadable = analysis.unreadable + analysis.metrics.unreadable
-    if unreadable:
-        remarks.append(f"{unreadable:,} lines were cut off or damaged and are left out.")
+    if analysis.left_out:
+        remarks.append(f"{analysis.left_out}.")
+    if unreadable := analysis.metrics.unreadable:
+        lines = (
+            "1 line of metrics.jsonl was"
+            if unreadable == 1
+            else f"{unreadable:,} lines of metrics.jsonl were"
+        )
+        remarks.append(f"{lines} cut off or damaged and left out.")
     return "".join(_soft(remark) for remark in remarks)
 
 

@@ -46,6 +46,8 @@ def responses_text(run: Path, step: int | None) -> str:
     parts = [_lines(detail), _kinds(analysis), _moves(analysis)]
     if analysis.predictions.count:
         parts.append(" ".join([sentence(analysis.predictions), calls_sentence(analysis.predictions.calls)]))
+    if analysis.left_out:
+        parts.append(f"{analysis.left_out}.")
     return "\n\n".join(part.rstrip() for part in parts if part)
 
 
