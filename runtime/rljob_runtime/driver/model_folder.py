@@ -11,7 +11,7 @@ from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.manifest.same_model import of_random
 from rljob_runtime.run_folder import INITIAL_MODEL, FolderRefused, RunOptions
 from rljob_runtime.site.large_imports import large_imports
-from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.checkpoint import CheckpointError, newest
 
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints in a run's folder, or a link to where they are."""
@@ -90,21 +90,28 @@ def check_checkpoints(job: RLJob, options: RunOptions) -> None:
     the folder."""
     root = checkpoint_root(job, options.folder, options.manifest_folder)
     link = options.folder / CHECKPOINTS
-    found = newest(root)
     if not options.resume:
         # Those of an earlier run in the folder itself are moved aside with it.
-        if found is not None and not _lies_in(options.folder, root):
+        if not _lies_in(options.folder, root) and (found := _newest(root)) is not None:
             raise FolderRefused(
                 f"{root} (spec.training.checkpoint.path) holds checkpoints of another run, up to "
                 f"{found.name}: move them away, or name another folder"
             )
         return
-    own = newest(link)
+    found = _newest(root)
+    own = _newest(link)
     if own is not None and (found is None or found.resolve() != own.resolve()):
         raise FolderRefused(
             f"the run's checkpoints are in {link.resolve()}, up to {own.name}, and "
             f"spec.training.checkpoint.path names {root}: move them there, or set it back"
         )
+
+
+def _newest(root: Path) -> Path | None:
+    try:
+        return newest(root)
+    except CheckpointError as error:
+        raise FolderRefused(str(error)) from error
 
 
 def place_checkpoints(job: RLJob, options: RunOptions) -> None:

@@ -48,16 +48,38 @@ class Head(msgspec.Struct):
 
 
 def newest(root: Path) -> Path | None:
-    """The newest whole checkpoint in `root`; None where there is none."""
+    """The newest whole checkpoint in `root`; None where there is none. Raises `CheckpointError` where
+    `latest` is there and names none."""
+    pointer = root / LATEST
     try:
-        named = root / (root / LATEST).read_text().strip()
+        named = pointer.read_bytes().strip().decode()
     except FileNotFoundError:
-        named = None
+        return _highest(root)
+    except OSError as error:
+        raise CheckpointError(f"{pointer} cannot be read: {reason(error)}{_without_pointer(root)}") from error
+    except UnicodeDecodeError:
+        named = ""
+    # One of another folder may be of another run.
+    if not _NAME.fullmatch(named):
+        raise CheckpointError(
+            f"{pointer} names no checkpoint of its folder, as step_N does{_without_pointer(root)}"
+        )
     # What it names may be gone: the writer was killed while another folder took its place, or somebody
     # removed it.
-    if named is not None and _NAME.fullmatch(named.name) and named.is_dir():
-        return named
+    folder = root / named
+    return folder if folder.is_dir() else _highest(root)
+
+
+def _highest(root: Path) -> Path | None:
     return max(_whole(root), key=step_of, default=None)
+
+
+def _without_pointer(root: Path) -> str:
+    """What a person can do about a `latest` that is of no use."""
+    highest = _highest(root)
+    if highest is None:
+        return "; remove it: there is no checkpoint beside it"
+    return f"; remove it to go on from {highest.name}, or write the name of another step into it"
 
 
 def step_of(folder: Path) -> int:

@@ -75,6 +75,13 @@ class TestCheckpoints:
             written(outside)
             folders.place(False, outside)
 
+    def test_a_latest_that_names_none_is_in_the_way_of_a_resumed_run_alone(self, folders: Folders) -> None:
+        written(folders.run / "checkpoints")
+        (folders.run / "checkpoints" / "latest").write_bytes(b"\xff")
+        folders.place(False, None)
+        with pytest.raises(FolderRefused, match=r"names no checkpoint .* remove it to go on from step_3"):
+            folders.place(True, None)
+
     @pytest.mark.parametrize("first", ["inside", "elsewhere"])
     def test_a_resumed_run_is_not_led_to_where_its_checkpoints_are_not(
         self, folders: Folders, tmp_path: Path, first: str
