@@ -6,6 +6,7 @@ loads neither torch nor transformers.
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,7 +66,7 @@ def _check_is_a_model(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelFolderError(
             f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model. Models "
-            f"are not fetched: hf download NAME --local-dir {folder}"
+            f"are not fetched: hf download NAME --local-dir {shlex.quote(str(folder))}"
         )
     config = folder / _CONFIG
     if not config.is_file() and (folder / _ADAPTER).is_file():

@@ -42,6 +42,12 @@ def mixed(other, **more):
             ["no folder", "config.json", "Models are not fetched: hf download NAME --local-dir "],
         ),
         (
+            [],
+            {"training.model": {"path": "my model"}},
+            "spec.training.model.path",
+            ["--local-dir '", "/my model'"],
+        ),
+        (
             ["m/model.safetensors"],
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
