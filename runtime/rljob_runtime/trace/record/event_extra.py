@@ -14,6 +14,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """What a float can hold."""
 _Value = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 """A figure of a worker's use: bytes at most."""
+_Reward = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
+"""So that squares of rewards can be summed."""
 _Use = _Value | str | bool | list[Any] | dict[str, Any] | None
 """Where a worker's use has no number, it is left out."""
 
@@ -27,8 +29,9 @@ class _Extra(TypedDict, total=False):
     finish: str
     left: str
     for_long: bool
+    phases: dict[str, Seconds]
     # reward
-    rewards: list[float | None]
+    rewards: list[_Reward | None]
     waiting: Seconds
     running: Seconds
     teacher: Seconds

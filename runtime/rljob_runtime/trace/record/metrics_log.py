@@ -295,7 +295,7 @@ def read_metrics(path: Path) -> Metrics:
             metrics.unreadable += 1
             continue
         step, when = row.get("step"), row.get("time")
-        if isinstance(step, int) and isinstance(when, (int, float)) and abs(when) <= LATEST:
+        if isinstance(step, int) and isinstance(when, (int, float)) and 0 <= when <= LATEST:
             rows[step] = row
         else:
             metrics.unreadable += 1

@@ -19,6 +19,8 @@ WRONG = [
     ("generate", {"uid": "first"}, "extra.uid"),
     ("generate", {"request": 7}, "extra.request"),
     ("generate", {"left": {}}, "extra.left"),
+    ("generate", {"phases": {"decode": 1e308, "preemptions": 1e308}}, "extra.phases[...]"),
+    ("reward", {"uid": 1, "rewards": [1e308]}, "extra.rewards[0]"),
     ("reward", {"uid": [1]}, "extra.uid"),
     ("reward", {"uid": 1, "rewards": "none"}, "extra.rewards"),
     ("reward", {"uid": 1, "rewards": [{}]}, "extra.rewards[0]"),

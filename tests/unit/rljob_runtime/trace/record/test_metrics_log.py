@@ -187,8 +187,9 @@ def test_torn_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     assert metrics.unreadable == 1
 
 
-def test_a_row_of_no_possible_time_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / METRICS_FILE).write_text('{"step": 0, "time": 5.0}\n{"step": 1, "time": 1e308}\n')
+@pytest.mark.parametrize("time", ["1e308", "-1e11"])
+def test_a_row_of_no_possible_time_is_left_out(tmp_path: Path, time: str) -> None:
+    (tmp_path / METRICS_FILE).write_text(f'{{"step": 0, "time": 5.0}}\n{{"step": 1, "time": {time}}}\n')
     metrics = read_metrics(tmp_path / METRICS_FILE)
     assert (metrics.rows, metrics.unreadable) == ([{"step": 0, "time": 5.0}], 1)
 
