@@ -7,13 +7,16 @@ out, or refused with `ValueError` where no engine could. Pure.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place
+from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.simulate.agenda import Agenda
 from rljob_runtime.simulate.cluster import Cluster
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.requests import Requests
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import Workload
+
+_SAME_REPORTS = 60
+"""Reports that may tell the same, before they become ever rarer."""
 
 
 @dataclass
@@ -61,6 +64,9 @@ class Rollout:
         self._began: dict[int, float] = {}
         self._stirred = False
         """Whether the scheduler was told of anything since it last decided."""
+        self._reported: dict[RequestKey, int] = {}
+        self._same = 0
+        """Reports in a row that told the same."""
         for number, shape in enumerate(shapes):
             scheduler.join(number, shape)
         if physics.report_seconds is not None:
@@ -140,9 +146,19 @@ class Rollout:
         running = {requests.key(number): tokens for number, tokens in self.cluster.progress().items()}
         self._scheduler.progressed(running, self._agenda.now)
         self._stirred = True
+        self._same = self._same + 1 if running == self._reported else 0
+        self._reported = running
         assert self._physics.report_seconds is not None
         soon = self._agenda.now + self._physics.report_seconds
         # Where nothing else will happen, reports would go on for ever; where nothing is under way, there is
         # nothing to tell until something else has happened: a training step may take thousands of reports.
         if (other := self._agenda.next) is not None:
-            self._agenda.at(soon if self._open else max(soon, other), self._report)
+            until = max(soon, other)
+            if self._open:
+                until = max(soon, min(other, self._agenda.now + self._pause()))
+            self._agenda.at(until, self._report)
+
+    def _pause(self) -> float:
+        """Seconds to the next report: in a pause of days, in which no response gets longer, ever more."""
+        assert self._physics.report_seconds is not None
+        return self._physics.report_seconds * 2.0 ** min(64, max(0, self._same - _SAME_REPORTS))

@@ -1,6 +1,7 @@
 """The simulated asynchronous job."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
-from rljob_runtime.simulate.workload import LengthModel, Workload
+from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
 from tests.support.simulated.schedulers import InOrder
 
 SECOND = StepCost(fixed=1.0)
@@ -236,3 +237,13 @@ def test_nothing_is_reported_while_the_trainer_alone_works() -> None:
     assert result.steps == pytest.approx((10_010, 20_020))
     # After 4 and 8 seconds of 10, in which four responses run; once more; and when the trainer has trained.
     assert [sum(report.values()) for report in scheduler.reports] == [16, 32, 0, 0, 16, 32, 0, 0]
+
+
+def test_waits_of_days_take_few_reports() -> None:
+    """Responses are under way, and get no longer while they wait for their tools."""
+    scheduler = InOrder()
+    work = replace(equal_groups(4, 10), waits=ToolWaits(5, 1e6))
+    shape, physics = EngineShape("fast", 64, None, SECOND), Physics(report_seconds=1.0)
+    result = simulate_job(work, [shape], physics, scheduler, JobModel(Bound(0, 2), steps=2))
+    assert result.steps[-1] > 2e6
+    assert len(scheduler.reports) < 1000
