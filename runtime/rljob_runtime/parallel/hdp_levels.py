@@ -7,6 +7,8 @@ begins when the last of its ranks is through with the levels above, and what lev
 levelled by those below.
 """
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
@@ -238,60 +240,61 @@ class Levels:
             members[levels[index]].append(index)
         ends = [0] * self._world
         passes: list[tuple[int, int, list[int]]] = []
+        work = 0
         for level in range(len(self._caps) - 1, -1, -1):
             if members[level]:
-                self._fill_level(level, members[level], ends, passes)
-        work = sum(self._seconds(level, packed) << level for level, _, packed in passes)
+                work += self._fill_level(level, members[level], ends, passes)
         return Schedule(passes, ends, work)
 
     def _fill_level(
         self, level: int, samples: Sequence[int], ends: list[int], passes: list[tuple[int, int, list[int]]]
-    ) -> None:
-        """Add the passes of a level's samples, which come longest first, and when its ranks are through."""
+    ) -> int:
+        """Add the passes of a level's samples, which come longest first, and when its ranks are through;
+        their work."""
         degree = 1 << level
-        groups = self._world // degree
-        starts = [max(ends[group * degree : (group + 1) * degree]) for group in range(groups)]
-        shares: list[list[int]] = [[] for _ in range(groups)]
-        costs = self._dealt[level]
+        # All of a group are through with the levels above at one time: those have larger groups.
+        starts = ends[: self._world // degree * degree : degree]
+        dealt, costs, constant = self._dealt[level], self._costs[level], self._constants[level]
+        shares: defaultdict[int, list[int]] = defaultdict(list)
         free = [(start, group) for group, start in enumerate(starts)]
         heapify(free)
         for index in samples:
             end, group = free[0]
             shares[group].append(index)
-            heapreplace(free, (end + costs[index], group))
-        for group, share in enumerate(shares):
-            if not share:
-                continue
-            end = starts[group]
-            for packed in self._first_fit(level, share):
-                passes.append((level, group, packed))
-                end += self._seconds(level, packed)
-            ends[group * degree : (group + 1) * degree] = [end] * degree
+            heapreplace(free, (end + dealt[index], group))
+        work = 0
+        for group, share in sorted(shares.items()):
+            packed = self._first_fit(level, share)
+            busy = constant * len(packed) + sum([costs[index] for index in share])
+            passes += [(level, group, each) for each in packed]
+            ends[group * degree : (group + 1) * degree] = [starts[group] + busy] * degree
+            work += busy << level
+        return work
 
-    def _first_fit(self, level: int, samples: Sequence[int]) -> list[list[int]]:
+    def _first_fit(self, level: int, samples: list[int]) -> list[list[int]]:
+        """The passes of a group's samples, which come longest first; there is one at least."""
         cap, tokens = self._caps[level], self._tokens[level]
-        if sum([tokens[index] for index in samples]) <= cap:
-            return [list(samples)]
-        bins: list[list[int]] = []
-        room: list[int] = []
+        if len(samples) == 1 or sum([tokens[index] for index in samples]) <= cap:
+            return [samples]
+        # None of those above half of the cap has room for another one.
+        large = bisect_left(samples, -cap, key=lambda index: -2 * tokens[index])
+        bins = [[index] for index in samples[:large]]
+        room = [cap - tokens[index] for index in samples[:large]]
         # Of each block of bins the most room in one: in blocks that it does not fit into, no bin is tried.
-        most: list[int] = []
-        for index in samples:
+        most = [max(room[start : start + _BLOCK]) for start in range(0, large, _BLOCK)]
+        for index in samples[large:]:
             need = tokens[index]
-            block = 0
-            while block < len(most) and need > most[block]:
-                block += 1
-            # Where it fits into none, the next new bin belongs to the last block, or to one behind it.
-            first = min(block, len(room) // _BLOCK) * _BLOCK
-            for place in range(first, len(room)):
-                if need <= room[place]:
+            for block, largest in enumerate(most):
+                if need <= largest:
+                    place = block * _BLOCK
+                    while room[place] < need:
+                        place += 1
                     bins[place].append(index)
                     room[place] -= need
                     break
             else:
-                place = len(room)
+                block = len(bins) // _BLOCK
                 bins.append([index])
                 room.append(cap - need)
-            block = place // _BLOCK
             most[block : block + 1] = [max(room[block * _BLOCK : (block + 1) * _BLOCK])]
         return bins

@@ -1,5 +1,7 @@
 """Which ranks share which samples, in examples small enough to check by hand."""
 
+import random
+
 import pytest
 
 from rljob_runtime.parallel.cost_model import CostModel
@@ -157,3 +159,24 @@ def test_ranks_that_hold_one_token_share_nothing() -> None:
         (PlannedBatch(0, 1, (0,)),),
         (PlannedBatch(1, 1, (1,)),),
     )
+
+
+@pytest.mark.parametrize(
+    ("world", "cap", "samples", "digest"),
+    [
+        (3, 600, 200, 1516589576147018142),
+        (8, 600, 512, -6627662713323938592),
+        (8, 1024, 300, -2723422582111820503),
+        (24, 1024, 300, -8117406411552252209),
+        (32, 2000, 512, -241766199196452301),
+        (128, 700, 512, -7660944870058422599),
+        (1024, 4096, 512, -5240498516034877818),
+    ],
+)
+def test_these_batches_have_these_plans(world: int, cap: int, samples: int, digest: int) -> None:
+    """On every machine, and however fast the search is made: plans of drawn batches by their digests."""
+    draw = random.Random(world)
+    top = min(cap * 2, cap * world // 2)
+    lengths = [1 + draw.randrange(1 + draw.randrange(top)) for _ in range(samples)]
+    cost = CostModel(0.001, 1e-5, 1e-9, (0.0, 0.0005, 0.001), (0.0, 1e-6, 2e-6))
+    assert plan_hybrid(lengths, world, cap, cost).digest() == digest
