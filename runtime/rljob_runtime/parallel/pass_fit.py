@@ -83,7 +83,7 @@ def fit_passes(measured: Sequence[MeasuredPass], prior: CostModel, largest_degre
         shared_pass=(0.0, *constants[3 : 2 + levels]),
         shared_token=(0.0, *constants[2 + levels :]),
     )
-    model = replace(formula, table=_table(measured, passes, formula))
+    model = replace(formula, table=_table(passes, formula))
     return Fit(model, explained(passes.seconds, passes.predicted(model)))
 
 
@@ -93,6 +93,11 @@ class _Passes:
     def __init__(self, passes: Sequence[MeasuredPass]) -> None:
         self.seconds: Floats = np.array([each.seconds for each in passes])
         """Of each pass."""
+        self.degrees = np.array([each.degree for each in passes])
+        self.mean_lengths: Floats = np.empty(len(passes))
+        """Of each pass's samples, in tokens."""
+        self.alike = np.empty(len(passes), dtype=np.bool_)
+        """Whether a pass's samples count as of one length."""
         self._degrees: dict[int, tuple[Ints, Ints, Ints]] = {}
         """For each degree: which passes have it, all their samples' lengths, and where each pass's begin."""
         places: dict[int, list[int]] = {}
@@ -101,7 +106,11 @@ class _Passes:
         for degree, found in sorted(places.items()):
             lengths = np.array([n for place in found for n in passes[place].lengths], dtype=np.int64)
             counts = np.array([len(passes[place].lengths) for place in found])
-            self._degrees[degree] = np.array(found), lengths, np.cumsum(counts) - counts
+            starts = np.cumsum(counts) - counts
+            self._degrees[degree] = np.array(found), lengths, starts
+            shortest, longest = (each.reduceat(lengths, starts) for each in (np.minimum, np.maximum))
+            self.alike[found] = shortest >= _ALIKE * longest
+            self.mean_lengths[found] = np.add.reduceat(lengths, starts) / counts
 
     def predicted(self, model: CostModel) -> Floats:
         """The seconds of each pass by a model."""
@@ -159,16 +168,18 @@ def _constants(parts: Sequence[tuple[_Passes, float]], levels: int) -> list[floa
     return [float(f"{value:.{_DIGITS}g}") for value in found]
 
 
-def _table(measured: Sequence[MeasuredPass], passes: _Passes, formula: CostModel) -> CostTable:
+def _table(passes: _Passes, formula: CostModel) -> CostTable:
     """Corrections where enough passes of about one length were measured."""
+    constants = {degree: formula.pass_seconds(degree) for degree in set(passes.degrees.tolist())}
+    fixed = np.array([constants[degree] for degree in passes.degrees.tolist()])
+    whole = passes.predicted(formula)
+    # Where the pass's constant is most of it, it tells little of its samples.
+    telling = passes.alike & (whole > 2 * fixed)
+    ratios = (passes.seconds - fixed)[telling] / (whole - fixed)[telling]
+    columns = (each.tolist() for each in (passes.degrees[telling], passes.mean_lengths[telling], ratios))
     found: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for each, whole in zip(measured, passes.predicted(formula).tolist(), strict=True):
-        fixed = formula.pass_seconds(each.degree)
-        # Where the pass's constant is most of it, it tells little of its samples.
-        if min(each.lengths) >= _ALIKE * max(each.lengths) and whole > 2 * fixed:
-            length = sum(each.lengths) / len(each.lengths)
-            place = each.degree, int(_OCTAVE * math.log2(length))
-            found.setdefault(place, []).append((length, (each.seconds - fixed) / (whole - fixed)))
+    for degree, length, ratio in zip(*columns, strict=True):
+        found.setdefault((degree, int(_OCTAVE * math.log2(length))), []).append((length, ratio))
     entries: dict[int, list[tuple[float, float]]] = {}
     for (degree, _), rows in sorted(found.items()):
         if len(rows) >= _ENOUGH:

@@ -70,7 +70,8 @@ class PassCosts:
         `measured_by_all`."""
         measured = [[each.seconds for each in row] for row in times]
         compiled = [[each.compile_seconds for each in row] for row in times]
-        expected = None if self._fit.r_squared is None else self._slowest(updates, self._expected(updates))
+        predicted = [self._predicted(update) for update in updates]
+        expected = None if self._fit.r_squared is None else self._slowest(updates, predicted)
         slowest = self._slowest(updates, measured)
         mean = sum(
             each * batch.degree / len(update.plan.ranks)
@@ -80,7 +81,7 @@ class PassCosts:
         self._steps += 1
         # In the first step devices are warmed up.
         if self._steps > 1:
-            self._fit.add(self._telling(updates, times))
+            self._fit.add(self._telling(updates, times, predicted))
         return PassMetrics(
             seconds=round(slowest, 6),
             expected_seconds=None if expected is None else round(expected, 6),
@@ -89,12 +90,10 @@ class PassCosts:
             r_squared=self._fit.r_squared,
         )
 
-    def _expected(self, updates: Sequence[PlannedUpdate]) -> list[list[float]]:
-        model = self._fit.model
-        return [
-            [model.seconds(update.lengths_of(batch), batch.degree) for batch in update.plan.passes]
-            for update in updates
-        ]
+    def _predicted(self, update: PlannedUpdate) -> list[float]:
+        """The seconds of its passes by the model."""
+        passes = [(update.lengths_of(batch), batch.degree) for batch in update.plan.passes]
+        return self._fit.model.seconds_of_each(passes)
 
     def _slowest(self, updates: Sequence[PlannedUpdate], seconds: Sequence[Sequence[float]]) -> float:
         """Seconds until the last rank is through, over all updates."""
@@ -108,12 +107,16 @@ class PassCosts:
         return total
 
     def _telling(
-        self, updates: Sequence[PlannedUpdate], times: Sequence[Sequence[PassTime]]
+        self,
+        updates: Sequence[PlannedUpdate],
+        times: Sequence[Sequence[PassTime]],
+        predicted: Sequence[Sequence[float]],
     ) -> list[MeasuredPass]:
         """The passes whose seconds are theirs: nothing was compiled in them. Where ranks wait for each other
-        in every pass, all take as long as the costliest one that runs at the same time, or compiles then."""
+        in every pass, all take as long as the costliest one that runs at the same time, as `predicted`, or
+        compiles then."""
         telling: list[MeasuredPass] = []
-        for update, each in zip(updates, times, strict=True):
+        for update, each, costs in zip(updates, times, predicted, strict=True):
             passes = update.plan.passes
             rows: list[tuple[int, ...]] = [(number,) for number in range(len(passes))]
             if self._in_step:
@@ -121,13 +124,10 @@ class PassCosts:
             for row in rows:
                 if any(each[number].compile_seconds > 0 for number in row):
                     continue
-                number = max(row, key=lambda number: self._cost(update, passes[number]))
+                number = max(row, key=costs.__getitem__)
                 lengths = update.lengths_of(passes[number])
                 telling.append(MeasuredPass(passes[number].degree, lengths, each[number].seconds))
         return telling
-
-    def _cost(self, update: PlannedUpdate, batch: PlannedBatch) -> float:
-        return self._fit.model.seconds(update.lengths_of(batch), batch.degree)
 
 
 def shape_of(model: Any, heads: Heads) -> ModelShape:

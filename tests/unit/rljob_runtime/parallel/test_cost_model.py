@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rljob_runtime.parallel.cost_model import CostModel, ModelShape, padded
+from rljob_runtime.parallel.cost_model import CostModel, CostTable, ModelShape, padded
 
 MODEL = CostModel(1.0, 0.1, 0.01, shared_pass=(0.0, 0.5, 0.7), shared_token=(0.0, 0.03, 0.04))
 
@@ -42,3 +42,12 @@ def test_the_prior_is_the_arithmetic_of_the_model() -> None:
     assert cost.seconds([32_768], 8) < cost.seconds([32_768], 1) / 6
     assert 8 * cost.seconds([7_344], 8) > 1.5 * cost.seconds([7_344], 1)
     assert cost.shared_token[1] < cost.shared_token[2] < cost.shared_token[3]
+
+
+def test_many_passes_at_once_take_what_each_takes() -> None:
+    table = CostTable({1: ((100.0, 1.5), (900.0, 0.5)), 2: ((300.0, 2.0),)})
+    model = CostModel(0.5, 1e-3, 1e-7, (0.0, 0.25), (0.0, 1e-4), table)
+    passes = [([300, 5, 1000], 1), ([], 1), ([301], 4), ([7, 8], 2), ([], 2), ([1], 1)]
+    one_by_one = [model.seconds(lengths, degree) for lengths, degree in passes]
+    assert model.seconds_of_each(passes) == pytest.approx(one_by_one, rel=1e-12)
+    assert model.seconds_of_each([]) == []
