@@ -1,8 +1,10 @@
 """What every micro-batch plan must keep."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_runtime.parallel.micro_batch_rows import pack_rows, sum_of_maxima
 from rljob_runtime.parallel.micro_batches import Item, plan_micro_batches
 
 CAP = 64
@@ -73,3 +75,19 @@ def test_costs_in_another_unit_give_the_same_rows(lengths: list[int], ranks: int
     assert plan_micro_batches(items, CAP, ranks, costs) == plan_micro_batches(
         items, CAP, ranks, [1000 * cost for cost in costs]
     )
+
+
+@given(
+    st.lists(st.integers(1, CAP), min_size=1, max_size=60),
+    numbers_of_ranks,
+    st.lists(st.integers(0, 2000), min_size=2, max_size=2),
+)
+def test_a_row_more_is_made_where_it_saves_time(lengths: list[int], ranks: int, constants: list[int]) -> None:
+    """With one constant of a pass, the rows that are best with another one are no better."""
+    tokens = np.array(lengths)
+    costs = tokens * tokens
+    plans = [pack_rows(tokens, costs, constant, CAP, ranks) for constant in constants]
+    for place, constant in enumerate(constants):
+        taken = [sum_of_maxima(each, costs, ranks, rows) + rows * constant for each, rows in plans]
+        if constant:
+            assert taken[place] == min(taken)

@@ -39,13 +39,17 @@ def pack_rows(tokens: Ints, costs: Ints, pass_cost: int, cap: int, ranks: int) -
         found = list(_filled(tokens, costs, cap, ranks, rows))
         return found or ([_refined(tokens, costs, tight, cap, ranks * rows)] if rows == enough else [])
 
+    def taken(option: tuple[Ints, int]) -> int:
+        return sum_of_maxima(option[0], costs, ranks, option[1]) + option[1] * pass_cost
+
     rows, found = _fewest_found(filled, fewest, enough)
-    options = [(bin_of, rows) for bin_of in found]
-    if pass_cost > 0:
-        options += [(bin_of, rows + 1) for bin_of in _filled(tokens, costs, cap, ranks, rows + 1)]
-    return min(
-        options, key=lambda option: sum_of_maxima(option[0], costs, ranks, option[1]) + option[1] * pass_cost
-    )
+    best = min(((bin_of, rows) for bin_of in found), key=taken)
+    # Rows take an even share at least, however many there are.
+    least = -(-int(costs.sum()) // ranks) + (rows + 1) * pass_cost
+    if pass_cost > 0 and least < taken(best):
+        more = _filled(tokens, costs, cap, ranks, rows + 1)
+        best = min([best, *((bin_of, rows + 1) for bin_of in more)], key=taken)
+    return best
 
 
 def _fewest_found(filled: Callable[[int], list[Ints]], fewest: int, enough: int) -> tuple[int, list[Ints]]:

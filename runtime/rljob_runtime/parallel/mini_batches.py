@@ -36,8 +36,8 @@ def split_groups(tokens: Sequence[int], size: int, order: BatchOrder) -> list[tu
 
 
 def _level(tokens: Ints, updates: int) -> list[tuple[int, ...]]:
-    if not updates:
-        return []
+    if updates < 2:
+        return [tuple(range(len(tokens)))] * updates
     # None is always the best one: differencing is at its best with many groups for an update. The order of
     # the data is kept where it is as level.
     in_order = np.arange(len(tokens)) * updates // len(tokens)

@@ -64,6 +64,15 @@ def test_another_row_only_where_it_saves_more_than_a_pass_costs() -> None:
     assert [len(rank) for rank in plan_micro_batches(items(lengths), 10, 2, costs)] == [1, 1]
 
 
+def test_another_row_that_saves_little_more_than_a_pass_costs() -> None:
+    """In one row both samples of 5 are in one micro-batch, which takes 50. Two rows take 43 without their
+    passes, and none can take less than the even share, 42."""
+    lengths = [3, 3, 4, 5, 5]
+    costs = [length * length for length in lengths]
+    assert len(plan_micro_batches(items(lengths), 10, 2, costs, pass_cost=6.0)[0]) == 2
+    assert len(plan_micro_batches(items(lengths), 10, 2, costs, pass_cost=8.0)[0]) == 1
+
+
 def test_a_samples_cost_decides_and_its_tokens_fit() -> None:
     lengths, costs = [6, 6, 3, 3], [10.0, 1.0, 1.0, 10.0]
     plan = plan_micro_batches(items(lengths), 9, 2, costs)
