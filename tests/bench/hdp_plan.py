@@ -5,11 +5,13 @@ The constants are assumptions for a dense model of 8 B parameters on H200s: 790 
 has 100 GB/s and 40 microseconds. A step has 512 samples, on very many ranks more; figures are over three
 drawn batches. Each way of sharing is as `rljob_runtime.parallel` plans it. The lower bound gives every sample
 the degree at which it costs its ranks least, in passes without a free place, and no rank waits. Planning is
-timed over all batches, in time of the one processor that it takes: others may work beside it.
+timed over all batches, in time of the one processor that it takes: others may work beside it. So is what a
+rank learns of the passes of a plan once it remembers as many as it ever does, with a new fit.
 
     python -m tests.bench.hdp_plan
 """
 
+import gc
 import statistics
 import time
 from dataclasses import dataclass
@@ -19,9 +21,12 @@ import numpy as np
 from rljob_runtime.parallel.cost_model import CostModel, padded
 from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
 from rljob_runtime.simulate.workload import LengthModel
+from rljob_runtime.trainer.pass_costs import PassCosts, PassTime, PlannedUpdate
 from tests.bench.figures import Figure, parser, record
 
 SEEDS = range(3)
+REMEMBERED = 2048
+"""Passes that a rank's costs are fitted to, at most."""
 LAYERS = 36
 SETS = {
     "7.3k": LengthModel(7345, 32768, 0.6, 0.2, prompt_tokens=74),
@@ -61,8 +66,11 @@ CASES = [
     *(Case(8, name, cap) for name in ("12k", "4k") for cap in (16384, 32768)),
     *(Case(8, name, cap, slow=True) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
     *(Case(32, name, cap) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
+    *(Case(1024, name, cap) for name, cap in (("7.3k", 8192), ("12k", 16384))),
     *(Case(ranks, "4k", 32768, samples=8 * ranks) for ranks in (256, 1024)),
 ]
+LEARNED = (Case(8, "7.3k", 8192), Case(32, "12k", 16384))
+"""Of whose passes is learned."""
 
 
 def cost_model(slow: bool, largest: int) -> CostModel:
@@ -91,16 +99,38 @@ def lower_bound(lengths: list[int], case: Case, cost: CostModel) -> float:
     return float(least.sum()) / case.ranks
 
 
+def drawn(case: Case, seed: int) -> list[int]:
+    """The lengths of a step's samples, in tokens."""
+    work = SETS[case.lengths].draw(case.samples // 16, 16, seed)
+    whole = (work.lengths + work.prompt_tokens[:, None]).ravel().clip(max=SETS[case.lengths].cap)
+    return [int(length) for length in whole]
+
+
+def learning(case: Case) -> tuple[int, float]:
+    """The passes of a step, and the seconds in which a rank learns what they took."""
+    cost, lengths = cost_model(case.slow, case.ranks), drawn(case, 0)
+    update = PlannedUpdate(plan_hybrid(lengths, case.ranks, case.cap, cost), lengths)
+    passes, costs = update.plan.passes, PassCosts(cost, case.ranks, in_step=False)
+    rng, seconds = np.random.default_rng(0), []
+    for _ in range(2 * REMEMBERED // len(passes)):
+        held_up = rng.uniform(1.0, 1.3, len(passes)).tolist()
+        times = [
+            PassTime(cost.seconds(update.lengths_of(each), each.degree) * factor)
+            for each, factor in zip(passes, held_up, strict=True)
+        ]
+        start = time.process_time()
+        costs.learn([update], [times])
+        seconds.append(time.process_time() - start)
+    return len(passes), statistics.median(seconds[len(seconds) // 2 :])
+
+
 def measure(case: Case) -> tuple[list[Figure], list[float]]:
     """The figures of a case, in tokens per second, and the seconds that each of its plans took to make."""
     cost = cost_model(case.slow, case.ranks)
     tokens, planning = 0, []
     seconds: dict[int | str, float] = {}
     for seed in SEEDS:
-        work = SETS[case.lengths].draw(case.samples // 16, 16, seed)
-        lengths = (
-            (work.lengths + work.prompt_tokens[:, None]).ravel().clip(max=SETS[case.lengths].cap).tolist()
-        )
+        lengths = drawn(case, seed)
         tokens += sum(lengths)
         start = time.process_time()
         plan = plan_hybrid(lengths, case.ranks, case.cap, cost)
@@ -127,6 +157,8 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
 
 def main() -> None:
     out = parser(__doc__).parse_args().out
+    # As in a trainer's step: a collection looks at all that torch has made.
+    gc.disable()
     figures: list[Figure] = []
     planning: dict[str, list[float]] = {}
     for case in CASES:
@@ -139,6 +171,10 @@ def main() -> None:
             figures.append(
                 Figure(f"processor time of a plan of {work}: {name}", 1e3 * value, "ms", goal=goal)
             )
+    for case in LEARNED:
+        passes, taken = learning(case)
+        name = f"processor time of learning from {passes} passes of {case.work}"
+        figures.append(Figure(name, 1e3 * taken, "ms"))
     record("hdp_plan", figures, out)
 
 
