@@ -26,8 +26,12 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _STARTING = ("PodInitializing", "ContainerCreating", "")
 """Why a container waits that only takes its time: nothing that a person could do anything about."""
 _MAIN = (HEAD_CONTAINER, WORKER_CONTAINER)
-_DISRUPTIONS = (EVICTED, "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity")
+_DISRUPTIONS = (EVICTED, "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated")
 """`status.reason` of a pod that its node or the cluster ended, not its own containers."""
+_REJECTIONS = ("NodeAffinity", "TopologyAffinityError", "UnexpectedAdmissionError")
+_NO_ROOM = "OutOf"
+"""`status.reason` of a pod that the kubelet does not let begin, after the scheduler has bound it: one of
+these, or this before the name of what the node has too little of."""
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
@@ -108,7 +112,7 @@ def pod(item: PodItem) -> Pod:
         # Init containers first: the others wait for them.
         waiting=_waiting([*status.init_container_statuses, *status.container_statuses]) or _failed_init(item),
         disrupted=_disrupted(item),
-        eviction=clip(status.message) if status.reason == EVICTED else "",
+        eviction=clip(status.message) if status.reason == EVICTED or _rejected(status.reason) else "",
         driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
         main=_end(status.container_statuses, _MAIN) or _init_end(item),
     )
@@ -211,7 +215,12 @@ def _disrupted(item: PodItem) -> str | None:
         # used more than its own limits it does not mark.
         if condition.type == "DisruptionTarget" and condition.status == "True":
             return condition.reason or "DisruptionTarget"
-    return item.status.reason if item.status.reason in _DISRUPTIONS else None
+    reason = item.status.reason
+    return reason if reason in _DISRUPTIONS or _rejected(reason) else None
+
+
+def _rejected(reason: str) -> bool:
+    return reason in _REJECTIONS or reason.startswith(_NO_ROOM)
 
 
 def _end(containers: list[ContainerStatus], names: tuple[str, ...]) -> ContainerEnd | None:

@@ -2,10 +2,10 @@
 
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
 that was killed for its memory, a head that the kubelet evicted for the disk or memory that it used. What the
-cluster did to it - a node lost or drained, a pre-emption, a pod that somebody deleted - starts the next
-attempt for free, restartLimit times at most. A configuration that the runtime refuses is not tried again. A
-job whose driver wrote `completed` into the status is Complete, whether the operator saw how its head pod
-ended or not.
+cluster did to it - a node lost or drained, a pre-emption, a pod that somebody deleted or that the kubelet did
+not let begin - starts the next attempt for free, restartLimit times at most. A configuration that the runtime
+refuses is not tried again. A job whose driver wrote `completed` into the status is Complete, whether the
+operator saw how its head pod ended or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 a limited number of times; beyond it the driver exits with 1. That exit code does not count against

@@ -115,9 +115,9 @@ class Pod:
     ordinary PodInitializing and ContainerCreating."""
     disrupted: str | None = None
     """Why its node or the cluster, not a container, ends it: reason of the condition DisruptionTarget,
-    NodeLost, Preempting, Shutdown, or `EVICTED`. None: nothing of the kind."""
+    NodeLost, Preempting, Shutdown, OutOfcpu, or `EVICTED`. None: nothing of the kind."""
     eviction: str = ""
-    """What the kubelet said when it evicted the pod; empty for all others."""
+    """What the kubelet said when it evicted the pod, or did not let it begin; empty for all others."""
     driver: ContainerEnd | None = None
     """How the container `driver` of the head ended; None while it has not."""
     main: ContainerEnd | None = None

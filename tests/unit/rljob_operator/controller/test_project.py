@@ -88,6 +88,7 @@ def test_since_when_a_ray_cluster_has_had_all_its_pods(condition, since):
 
 
 LIMIT = 'Usage of EmptyDir volume "run" exceeds the limit "1Gi". '
+ROOM = "Pod was rejected: Node didn't have enough resource: cpu, requested: 500, used: 3900, capacity: 4000 "
 
 
 def marked(reason):
@@ -110,6 +111,27 @@ TAKEN = {
     "pre-empted": ({"conditions": marked("PreemptionByScheduler")}, "PreemptionByScheduler", ""),
     "drained": ({"conditions": marked("EvictionByEvictionAPI")}, "EvictionByEvictionAPI", ""),
     "its node is lost": ({"reason": "NodeLost"}, "NodeLost", ""),
+    "its node has no room for it": ({"reason": "OutOfcpu", "message": ROOM}, "OutOfcpu", ROOM.strip()),
+    "its node has no device for it": (
+        {"reason": "OutOfnvidia.com/gpu", "message": "none"},
+        "OutOfnvidia.com/gpu",
+        "none",
+    ),
+    "the kubelet does not let it begin": (
+        {"reason": "UnexpectedAdmissionError", "message": "Allocate failed"},
+        "UnexpectedAdmissionError",
+        "Allocate failed",
+    ),
+    "the kubelet finds no cores that belong together": (
+        {"reason": "TopologyAffinityError", "message": "no affinity"},
+        "TopologyAffinityError",
+        "no affinity",
+    ),
+    "its node's labels have changed": (
+        {"reason": "NodeAffinity", "message": "no match"},
+        "NodeAffinity",
+        "no match",
+    ),
     "by itself": ({"reason": "DeadlineExceeded"}, None, ""),
 }
 

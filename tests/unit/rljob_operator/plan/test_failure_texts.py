@@ -114,6 +114,12 @@ ENDS = {
         "HeadLost",
         f"Head pod {HEAD} ended: NodeLost, node gpu-3.",
     ),
+    "the kubelet did not let it begin": (
+        {"phase": "Failed", "disrupted": "OutOfcpu", "node": "cpu-1", "eviction": "Node has no cpu. "},
+        Kind.DISRUPTED,
+        "HeadLost",
+        f"Head pod {HEAD} ended: OutOfcpu, node cpu-1: Node has no cpu.",
+    ),
     "the pod failed while it was deleted": (
         {"phase": "Failed", **DELETED},
         Kind.DISRUPTED,
