@@ -2,10 +2,10 @@
 
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
 that was killed for its memory, a head that the kubelet evicted for the disk or memory that it used. What the
-cluster did to it - a node lost or drained, a pre-emption, a pod that somebody deleted or that the kubelet did
-not let begin - starts the next attempt for free, restartLimit times at most. A configuration that the runtime
-refuses is not tried again. A job whose driver wrote `completed` into the status is Complete, whether the
-operator saw how its head pod ended or not.
+cluster did to it - a node lost, drained or started again, a pre-emption, a pod that somebody deleted or that
+the kubelet did not let begin - starts the next attempt for free, restartLimit times at most. A configuration
+that the runtime refuses is not tried again. A job whose driver wrote `completed` into the status is Complete,
+whether the operator saw how its head pod ended or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 a limited number of times; beyond it the driver exits with 1. That exit code does not count against
@@ -48,6 +48,9 @@ class DriverExit(IntEnum):
 
 _AS_TOLD = (0, 128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit codes of containers that are told to end."""
+_UNWITNESSED = ("Unknown", "ContainerStatusUnknown")
+"""The runtime's and the kubelet's reasons for a container that they found gone, as after a crash of the node:
+its exit code is theirs, too."""
 
 
 class Kind(Enum):
@@ -165,12 +168,17 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if not _by_itself(end, head):
         return _lost(f"The driver ended: {_words(end, told_to_end=True)} ({_fate(head)})")
     # The driver gives up when trainers keep dying: by its exit code that is its own failure.
-    taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted not in (None, EVICTED)]
+    taken = [pod.name for pod in attempt.workers["trainer"] if _cluster_took(pod)]
     if end.exit_code == DriverExit.FAILED and taken:
         return Ending(
             Kind.DISRUPTED, "AttemptFailed", f"{text} (trainer pod {taken[0]} was taken by the cluster)"
         )
     return _own(text)
+
+
+def _cluster_took(worker: Pod) -> bool:
+    lost = worker.main is not None and worker.main.reason in _UNWITNESSED
+    return lost if worker.disrupted is None else worker.disrupted != EVICTED
 
 
 def _own(message: str) -> Ending:
@@ -185,7 +193,7 @@ def _by_itself(end: ContainerEnd, pod: Pod) -> bool:
     """Whether a container ended without the cluster's doing. One that used up its memory always did."""
     if end.reason == "OOMKilled":
         return True
-    if pod.disrupted is not None:
+    if pod.disrupted is not None or end.reason in _UNWITNESSED:
         return False
     # What ended before the request ended by itself.
     return pod.deleting is None or end.finished < _asked(pod.deleting, pod)
@@ -220,7 +228,10 @@ def _fate(pod: Pod) -> str:
     if pod.disrupted is not None:
         said = tail(pod.eviction).rstrip(".")
         return f"{pod.disrupted}{where}" + (f": {said}" if said else "")
-    return f"deleted{where}" if pod.deleting is not None else f"for no reason that the pod names{where}"
+    if pod.deleting is not None:
+        return f"deleted{where}"
+    unwitnessed = any(end is not None and end.reason in _UNWITNESSED for end in (pod.driver, pod.main))
+    return f"{'as when its node starts again' if unwitnessed else 'for no reason that the pod names'}{where}"
 
 
 def _words(end: ContainerEnd, told_to_end: bool = False) -> str:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 OPERATOR = ROOT / "operator" / "rljob_operator"
 FILES = [*(OPERATOR / "plan").glob("*.py"), OPERATOR / "controller" / "reconcile.py"]
 OTHERS = {"True", "False", "Unknown", "Normal", "Warning", "Succeeded", "Error", "OOMKilled"}
-OTHERS |= {"ErrImagePull", "ImagePullBackOff", "NamespaceTerminating"}
+OTHERS |= {"ErrImagePull", "ImagePullBackOff", "NamespaceTerminating", "ContainerStatusUnknown"}
 """Words of the same form that are no reasons of the operator."""
 FORM = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 

@@ -26,6 +26,7 @@ HEAD = "math-1-head-0"
 DELETED = {"deleting": at(130), "deletion_grace": 30}
 """Deleted 100 s after the job's creation."""
 NODE_LOST = {"disrupted": "NodeLost", "node": "gpu-3"}
+GONE = "The container could not be located when the pod was terminated"
 
 ENDS = {
     # the head's last state: (kind, reason, message)
@@ -120,6 +121,42 @@ ENDS = {
         "HeadLost",
         f"Head pod {HEAD} ended: OutOfcpu, node cpu-1: Node has no cpu.",
     ),
+    "its node started again": (
+        {
+            "driver": end(255, "", "Unknown"),
+            "main": end(255, "", "Unknown"),
+            "phase": "Failed",
+            "node": "cpu-1",
+        },
+        Kind.DISRUPTED,
+        "HeadLost",
+        "The driver ended: Unknown, exit code 255 (as when its node starts again, node cpu-1)",
+    ),
+    "Ray's container was lost from the node": (
+        {"main": end(137, GONE, "ContainerStatusUnknown"), "node": "cpu-1"},
+        Kind.DISRUPTED,
+        "HeadLost",
+        f"Ray's head in pod {HEAD} ended: ContainerStatusUnknown, exit code 137 "
+        "(as when its node starts again, node cpu-1).",
+    ),
+    "done before its node started again": (
+        {"driver": end(0, "reward 0.9"), "main": end(255, "", "Unknown")},
+        Kind.COMPLETE,
+        "Completed",
+        "reward 0.9",
+    ),
+    "failed before its node started again": (
+        {"driver": end(1, "boom"), "main": end(255, "", "Unknown", seconds=110)},
+        Kind.FAILED,
+        "AttemptFailed",
+        "The driver ended: exit code 1: boom",
+    ),
+    "Ray failed before its node started again": (
+        {"driver": end(255, "", "Unknown", seconds=110), "main": end(1, "", "Error")},
+        Kind.FAILED,
+        "AttemptFailed",
+        f"Ray's head in pod {HEAD} ended: exit code 1. The driver ended: Unknown, exit code 255",
+    ),
     "the pod failed while it was deleted": (
         {"phase": "Failed", **DELETED},
         Kind.DISRUPTED,
@@ -186,6 +223,15 @@ TRAINER_TAKEN = "(trainer pod math-1-trainer-0 was taken by the cluster)"
 def test_a_trainer_that_the_cluster_took_excuses_a_driver_that_gives_up_alone(code, kind, message):
     observed = with_pods(running(), replace(pod("head"), driver=end(code)), TAKEN)
     assert ending(attempt_of(observed), at(120)) == Ending(kind, "AttemptFailed", message)
+
+
+@pytest.mark.parametrize("reason", ["Unknown", "ContainerStatusUnknown"])
+def test_a_trainer_whose_node_started_again_was_taken_by_the_cluster(reason):
+    lost = replace(pod("trainer"), phase="Failed", main=end(255, "", reason), ready=False)
+    observed = with_pods(running(), replace(pod("head"), driver=end(1)), lost)
+    assert ending(attempt_of(observed), at(120)) == Ending(
+        Kind.DISRUPTED, "AttemptFailed", f"The driver ended: exit code 1 {TRAINER_TAKEN}"
+    )
 
 
 def test_a_trainer_that_the_kubelet_evicted_excuses_nobody():
