@@ -48,6 +48,8 @@ _CONTAINER_FIELDS: dict[str, str] = {
     "workingDir": "it is storage.mountPath, which paths of the job are relative to",
 }
 _OWN_PREFIXES = {"rljob.dev/": "is the operator's", "ray.io/": "is KubeRay's"}
+_CREATED_BY = "app.kubernetes.io/created-by"
+"""KubeRay lets a template change it, and selects the pod of the head's Service by its own value."""
 _SET_BY_OTHERS = {
     "RAY_REDIS_ADDRESS": "Ray's fault tolerance by Redis is not used: a lost head is a new attempt",
     "REDIS_USERNAME": "KubeRay refuses it",
@@ -80,7 +82,7 @@ def template_problems(template: Mapping[str, Any], names: Names, at: Path) -> It
     if not isinstance(metadata, dict):
         yield Problem((*at, "metadata"), "must be a mapping")
     else:
-        yield from _metadata(metadata, (*at, "metadata"))
+        yield from _metadata(metadata, names, (*at, "metadata"))
     if not isinstance(pod, dict):
         yield Problem((*at, "spec"), "must be a mapping")
         return
@@ -104,7 +106,7 @@ def image_problems(image: Any, at: Path) -> Iterator[Problem]:
         yield Problem(at, f"must be an image's name, which has no white space (found {image!r})")
 
 
-def _metadata(metadata: Mapping[str, Any], at: Path) -> Iterator[Problem]:
+def _metadata(metadata: Mapping[str, Any], names: Names, at: Path) -> Iterator[Problem]:
     for key, value in metadata.items():
         if key not in ("labels", "annotations"):
             yield Problem(
@@ -117,6 +119,10 @@ def _metadata(metadata: Mapping[str, Any], at: Path) -> Iterator[Problem]:
                 prefix = next((own for own in _OWN_PREFIXES if str(name).startswith(own)), None)
                 if prefix is not None:
                     yield Problem((*at, key, str(name)), f"must not be set: {prefix} {_OWN_PREFIXES[prefix]}")
+                elif (key, name) == ("labels", _CREATED_BY) and names.head:
+                    yield Problem(
+                        (*at, key, name), "must not be set: workers find the head by KubeRay's value of it"
+                    )
 
 
 def _misshapen(pod: Mapping[str, Any], at: Path) -> Iterator[Problem]:

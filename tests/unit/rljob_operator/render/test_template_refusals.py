@@ -42,6 +42,11 @@ REFUSED = {
         f"{POOLS}.head.template.metadata.labels.rljob.dev/pool",
         "must not be set: rljob.dev/ is the operator's",
     ),
+    "the label by which KubeRay's Service finds the head": (
+        {"pools.head.template": {"metadata": {"labels": {"app.kubernetes.io/created-by": "argo"}}}},
+        f"{POOLS}.head.template.metadata.labels.app.kubernetes.io/created-by",
+        "must not be set: workers find the head by KubeRay's value of it",
+    ),
     "an annotation of KubeRay": (
         {"pools.head.template": {"metadata": {"annotations": {"ray.io/overwrite-container-cmd": "true"}}}},
         f"{POOLS}.head.template.metadata.annotations.ray.io/overwrite-container-cmd",
@@ -166,3 +171,11 @@ def test_refused(changes, field, words):
     assert str(problem).startswith(f"{field}: ")
     assert words in str(problem)
     assert "\n" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("pool", "where"), [("trainer", "labels"), ("head", "annotations")], ids=["of a worker", "no label"]
+)
+def test_who_made_a_pod_may_be_said_where_nobody_looks_for_it(pool, where):
+    said = {"metadata": {where: {"app.kubernetes.io/created-by": "argo"}}}
+    assert refusals(spec({f"pools.{pool}.template": said})) == []
