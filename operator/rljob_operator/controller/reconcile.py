@@ -31,7 +31,7 @@ from rljob_operator.kube.event_recorder import EventRecorder, Happening, ObjectR
 from rljob_operator.kube.work_queue import NotNow
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.accepted import undecided
-from rljob_operator.plan.conditions import clip, finished
+from rljob_operator.plan.conditions import clip, finished, holds
 from rljob_operator.plan.decide import CONTROLLER, decide
 from rljob_operator.plan.observed import Job, Observed
 from rljob_operator.plan.plan import Event, Plan
@@ -230,7 +230,8 @@ class Reconciler:
             self._recorder.record(about, Happening(event.type, event.reason, event.reason, event.message))
 
     def _count(self, before: Status, after: Status) -> None:
-        if after.phase == before.phase or after.phase != "Running":
+        # Not by the phase: a suspension that is taken back leaves the attempt running.
+        if holds(before, "Running") or not holds(after, "Running"):
             return
         # Later attempts begin long after `start_time`.
         if after.attempt == 1 and after.start_time is not None:

@@ -52,6 +52,7 @@ class ReconcilerSite:
         """A new leader, who remembers nothing. `defaults`: images of jobs that name none."""
         images = defaults or {}
         self.jobs = JobStore(lambda ref: None, images)
+        self.metrics = OperatorMetrics()
         self.written = MutationCache()
         kuberay = SimpleNamespace(capabilities=KubeRay(True))
         actor = Actor(self, kuberay, self.written, lambda: self.seconds, lambda size: b"x" * size, images)
@@ -64,7 +65,7 @@ class ReconcilerSite:
                 record=lambda about, happening: self.events.append((happening.reason, happening.note))
             ),
             SimpleNamespace(trouble=None, doubt=lambda: None, storable=lambda status: self.storable(status)),
-            OperatorMetrics(),
+            self.metrics,
             lambda: BEGIN + timedelta(seconds=self.seconds),
             Random(0),
             self.elsewhere,
@@ -97,6 +98,13 @@ class ReconcilerSite:
     def ready(self):
         found = condition(self.jobs.get(REF).job.status, "PodsReady")
         return found.reason, found.message
+
+    def time_to_running(self):
+        """Of how many jobs it was measured, and the seconds in all."""
+        names = ("count", "sum")
+        return tuple(
+            self.metrics.registry.get_sample_value(f"rljob_time_to_running_seconds_{name}") for name in names
+        )
 
     # The observer
 

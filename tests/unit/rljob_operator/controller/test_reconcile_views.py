@@ -237,3 +237,25 @@ class TestStale:
         assert [write for write in site.writes if write[0] == "patch"] == []
         assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
         assert site.reads <= 3
+
+
+class TestTimeToRunning:
+    """What `rljob_time_to_running_seconds` has of a job."""
+
+    def suspend(self, site, asked, generation):
+        site.item["spec"]["suspend"] = asked
+        site.change(generation)
+
+    async def test_a_job_counts_once_also_where_a_suspension_is_taken_back(self):
+        site = await made_site()
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        assert site.time_to_running() == (1, 5)
+        site.written.created(REF, site.seen_cluster(), 1e9)
+        self.suspend(site, True, 2)
+        await site.at(3600)
+        assert site.item["status"]["phase"] == "Suspending"
+        self.suspend(site, False, 3)
+        await site.at(3610)
+        assert site.item["status"]["phase"] == "Running"
+        assert site.time_to_running() == (1, 5)
