@@ -44,7 +44,7 @@ def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> S
             "cluster_name": name,
             "head_pod": None,
             "attempt_time": begins,
-            "start_time": begins if first else status.start_time,
+            "start_time": begins if first or begins is None else status.start_time,
             "restarts": 0 if first else status.restarts + 1,
             "scale_downs": [],
         }

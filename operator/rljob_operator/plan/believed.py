@@ -85,7 +85,9 @@ def _as_recorded(status: Status, newest: Cluster) -> Status:
     changes: dict[str, Any] = {"failures": failures}
     if runs:
         changes["restarts"] = record.restarts
-        changes["start_time"] = record.start_time or status.start_time
+        # A queued one counts from its admission, which came after the note.
+        if newest.queue is None:
+            changes["start_time"] = record.start_time or status.start_time
     return _changed(status, changes)
 
 

@@ -105,6 +105,11 @@ FOUND = {
     "more failures": ((NOTED,), {**RUNS_2, "failures": 9}, {"failures": 1}),
     "a failure just now": ((NOTED,), {"attempt": 2, "failures": 2}, {"failures": 2}),
     "no restarts": ((NOTED,), {**RUNS_2, "restarts": 0}, {"restarts": 1}),
+    "a later admission to a queue": (
+        (replace(NOTED, queue="team-a"),),
+        {**RUNS_2, "start_time": NOON},
+        {"start_time": NOON},
+    ),
     "a later start": ((NOTED,), {**RUNS_2, "start_time": NOON}, {"start_time": stamp(NOW)}),
     "an admission": (
         (replace(NOTED, record=Record(1, 1, None)),),

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.plan.observed import Observed, Queue
+from rljob_operator.plan.believed import plausible
+from rljob_operator.plan.observed import CreationFailure, Observed, Queue, Record
 from rljob_operator.plan.plan import CreateCluster, DeleteCluster, EnsureAccess
+from rljob_operator.plan.times import stamp
 from tests.support.operator.observations import (
     at,
     cluster,
@@ -198,6 +200,23 @@ def test_an_evicted_job_is_queued_again_when_its_pods_have_ended():
     runs = planned(replace(admitted, pods=pods(attempt=2)), 9100)
     assert (runs.status.phase, runs.status.restarts) == ("Running", 1)
     assert clocks(runs) == ("2026-11-21T16:33:40Z",) * 2
+
+
+def test_no_clock_runs_while_the_api_server_refuses_to_have_it_queued_again():
+    observed = evicted(driver=end(130, seconds=5210))
+    free = observe(observed, planned(observed, 5210), clusters=(), pods=())
+    again = planned(free, 5300)
+    assert (again.actions, clocks(again)) == ((EnsureAccess(), CreateCluster("math-2", 2)), (None, None))
+    refused = CreationFailure("math-2", "RayClusterRefused", "no such queue", at(5330))
+    told_of = replace(observe(free, again), creation_failure=refused)
+    plan = planned(told_of, 9000)
+    assert (plan.status.phase, said_of(plan, "PodsReady")[1]) == ("Pending", "RayClusterRefused")
+
+
+def test_another_leader_counts_from_the_admission_too():
+    queued = replace(running(), clusters=(replace(ADMITTED, record=Record(0, 0, stamp(at(0)))),))
+    status = plausible(queued, at(5500))
+    assert status == queued.job.status and status.start_time == stamp(at(5000))
 
 
 def test_a_job_that_waits_can_be_suspended_and_is_queued_anew_when_it_resumes():
