@@ -9,10 +9,16 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from rljob_client.objects import Item
-from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem, RayClusterItem
+from rljob_operator.controller.items import (
+    ContainerStatus,
+    ContainerTerminated,
+    CoreEvent,
+    PodItem,
+    RayClusterItem,
+)
 from rljob_operator.kube.owners import controller_uid, ray_cluster_uid
 from rljob_operator.plan.conditions import clip
-from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Pod, Role
+from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Helper, Pod, Role
 from rljob_operator.plan.times import moment
 from rljob_operator.render.labels import ATTEMPT, HEAD, JOB, POOL, QUEUE, record_of
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
@@ -115,6 +121,7 @@ def pod(item: PodItem) -> Pod:
         eviction=clip(status.message) if status.reason == EVICTED or _rejected(status.reason) else "",
         driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
         main=_end(status.container_statuses, _MAIN) or _init_end(item),
+        helper=_helper(status.container_statuses),
     )
 
 
@@ -227,6 +234,18 @@ def _end(containers: list[ContainerStatus], names: tuple[str, ...]) -> Container
     for container in containers:
         ended = container.state.terminated
         if container.name in names and ended is not None:
-            finished = _time(ended.finished_at or "")
-            return ContainerEnd(ended.exit_code, ended.reason, ended.message, finished)
+            return _ended(ended)
     return None
+
+
+def _helper(containers: list[ContainerStatus]) -> Helper | None:
+    ends = [
+        Helper(container.name, _ended(container.state.terminated))
+        for container in containers
+        if container.name not in (*_MAIN, DRIVER_CONTAINER) and container.state.terminated is not None
+    ]
+    return min(ends, key=lambda helper: helper.end.finished, default=None)
+
+
+def _ended(state: ContainerTerminated) -> ContainerEnd:
+    return ContainerEnd(state.exit_code, state.reason, state.message, _time(state.finished_at or ""))

@@ -173,7 +173,15 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
         return Ending(
             Kind.DISRUPTED, "AttemptFailed", f"{text} (trainer pod {taken[0]} was taken by the cluster)"
         )
-    return _own(text)
+    return _own(f"{text}{_before(end, head)}")
+
+
+def _before(end: ContainerEnd, head: Pod) -> str:
+    """The failure of a container that the driver may have failed for: its words name no cause."""
+    helper = head.helper
+    if helper is None or helper.end.exit_code == 0 or helper.end.finished > end.finished:
+        return ""
+    return f" (container {helper.name} had ended before: {_words(helper.end)})"
 
 
 def _cluster_took(worker: Pod) -> bool:

@@ -84,6 +84,14 @@ class ContainerEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Helper:
+    """A container beside Ray's and the driver's that has ended: the pod is not ready from then on."""
+
+    name: str
+    end: ContainerEnd
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod that carries the label `rljob.dev/job` of this job."""
 
@@ -122,6 +130,8 @@ class Pod:
     """How the container `driver` of the head ended; None while it has not."""
     main: ContainerEnd | None = None
     """How Ray's container ended; None while it has not."""
+    helper: Helper | None = None
+    """The first of the other containers that ended; None while none has."""
 
 
 @dataclass(frozen=True, slots=True)

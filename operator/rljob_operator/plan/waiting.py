@@ -158,6 +158,9 @@ def _cause(pod: Pod) -> tuple[int, str]:
         return 2, loss(pod)
     if pod.deleting is not None:
         return 3, "being deleted"
+    if pod.helper is not None:
+        end = pod.helper.end
+        return 3, f"container {pod.helper.name} ended: {end.reason}, exit code {end.exit_code}"
     return _STARTS, "starting"
 
 

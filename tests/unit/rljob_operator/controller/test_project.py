@@ -69,6 +69,29 @@ def test_an_init_container_that_failed_is_how_the_pod_ended(found, main, waiting
     assert found.waiting == waiting
 
 
+def late(status):
+    """The container's end, a minute after 14:05."""
+    ended = {**status["state"]["terminated"], "finishedAt": "2026-11-21T14:06:00Z"}
+    return {**status, "state": {"terminated": ended}}
+
+
+RUNS = {"name": "driver", "state": {"running": {}}}
+HELPERS = {
+    # what: (the pod's containers, name and exit code of the helper that ended first)
+    "none has ended": ([RUNS, {"name": "rewards", "state": {"running": {}}}], None),
+    "the one with the reward function": ([RUNS, ended("rewards", 137, reason="OOMKilled")], ("rewards", 137)),
+    "one of a template": ([ended("log", 0), RUNS], ("log", 0)),
+    "two": ([late(ended("log", 1)), ended("rewards", 137), RUNS], ("rewards", 137)),
+    "Ray's and the driver": ([ended("driver", 1), ended("ray-head", 1)], None),
+}
+
+
+@pytest.mark.parametrize(("containers", "helper"), HELPERS.values(), ids=HELPERS)
+def test_which_container_beside_ray_and_the_driver_has_ended(containers, helper):
+    found = seen("Running", [], containers).helper
+    assert (found and (found.name, found.end.exit_code)) == helper
+
+
 SINCE = "2026-11-21T14:05:00Z"
 PROVISIONED = {
     # what: (KubeRay's condition, since when the RayCluster has had all its pods)

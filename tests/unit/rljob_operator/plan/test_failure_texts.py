@@ -7,7 +7,7 @@ import pytest
 from rljob_operator.plan import outdated
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.failure import Ending, Kind, ending
-from rljob_operator.plan.observed import ContainerEnd
+from rljob_operator.plan.observed import ContainerEnd, Helper
 from tests.support.operator.observations import (
     at,
     end,
@@ -35,6 +35,25 @@ ENDS = {
     "refused without a word": ({"driver": end(2)}, Kind.REFUSED, "InvalidConfiguration", "exit code 2"),
     "failed": (
         {"driver": end(1, "boom")},
+        Kind.FAILED,
+        "AttemptFailed",
+        "The driver ended: exit code 1: boom",
+    ),
+    "failed without its reward function": (
+        {"driver": end(1, "no host answers"), "helper": Helper("rewards", end(137, "", "OOMKilled"))},
+        Kind.FAILED,
+        "AttemptFailed",
+        "The driver ended: exit code 1: no host answers (container rewards had ended before: OOMKilled, "
+        "exit code 137)",
+    ),
+    "failed before a helper": (
+        {"driver": end(1, "boom"), "helper": Helper("rewards", end(137, seconds=101))},
+        Kind.FAILED,
+        "AttemptFailed",
+        "The driver ended: exit code 1: boom",
+    ),
+    "failed after a helper was done": (
+        {"driver": end(1, "boom"), "helper": Helper("log", end(0))},
         Kind.FAILED,
         "AttemptFailed",
         "The driver ended: exit code 1: boom",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.plan.attempt import attempt_of
-from rljob_operator.plan.observed import CreationFailure, Observed, Pod
+from rljob_operator.plan.observed import CreationFailure, Helper, Observed, Pod
 from rljob_operator.plan.waiting import (
     all_ready,
     creation_failure,
@@ -197,6 +197,14 @@ CAUSES = {
     ),
     "one that is being deleted before one that starts": (
         [waiting_pod("trainer", 0), pod("trainer", 1, deleting=at(9))],
+        "being deleted",
+    ),
+    "a container of a template's that has ended": (
+        [waiting_pod("trainer", 0), pod("trainer", 1, ready=False, helper=Helper("log", end(0)))],
+        "container log ended: Completed, exit code 0",
+    ),
+    "one that ends with its pod": (
+        [pod("trainer", 0), pod("trainer", 1, deleting=at(9), helper=Helper("log", end(137)))],
         "being deleted",
     ),
     "one that is evicted and still runs": (
