@@ -64,9 +64,7 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     hidden, has_devices = accelerator(spec).hidden(), device_resource(spec) is not None
     ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: "0"}, hidden=hidden))
     ray["resources"] = container_resources(head.resources, head_defaults(has_devices), {})
-    # All containers of a pod are stopped at once, and the driver needs Ray for its last checkpoint.
-    until_driven = {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
-    ray["lifecycle"] = {"preStop": until_driven}
+    ray["lifecycle"] = {"preStop": _until_driven(own=True)}
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
     driver["livenessProbe"] = alive.probe()
@@ -74,7 +72,8 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     driver["resources"] = _unless_said(driver_defaults(has_devices), head.template, DRIVER_CONTAINER)
     driver["volumeMounts"] += [access.token_mount(), rewards.driver_mount()]
     scores = _unless_said(rewards_defaults(has_devices), head.template, REWARDS_CONTAINER)
-    scorer = rewards.container(spec, _env({}, hidden=hidden), scores, until_driven)
+    waits = _until_driven(own=rewards.user(spec) is None)
+    scorer = rewards.container(spec, _env({}, hidden=hidden), scores, waits)
     # KubeRay takes the first container for Ray's, whatever its name.
     pod = _pod(key, spec, head, [ray, driver, scorer])
     pod["volumes"] += [access.token_volume(), *rewards.volumes()]
@@ -112,17 +111,23 @@ def head_account(key: JobKey, spec: Spec) -> str:
     return str(pod.get("serviceAccountName", key.driver_account) or "default")
 
 
-def wait_script(argument: str) -> str:
-    """Shell script that ends when no process of its own user in the pod has `argument` as an argument of its
-    own.
+def wait_script(argument: str, own: bool) -> str:
+    """Shell script that ends when no process in the pod has `argument` as an argument of its own: of those of
+    the script's user where `own`, else of those of all others.
 
-    Run before Ray's container in the head is stopped: all containers of a pod are stopped at the same time,
-    and the driver needs Ray for its last checkpoint. Reward functions run as another user, who must not hold
-    up the pod's end. The brackets keep grep from finding itself.
+    Run before the head's other containers are stopped: all containers of a pod are stopped at the same time,
+    and the driver needs Ray, and the reward function, for its last checkpoint. The processes of reward
+    functions, which are another user's, must not hold up the pod's end. The brackets keep grep from finding
+    itself.
     """
-    pattern = f"[{argument[0]}]{argument[1:]}"
-    runs = f"[ -O $each ] && grep -qszx '{pattern}' $each/cmdline && break"
+    pattern, whose = f"[{argument[0]}]{argument[1:]}", "-O" if own else "! -O"
+    runs = f"[ {whose} $each ] && grep -qszx '{pattern}' $each/cmdline && break"
     return f"while for each in /proc/[0-9]*; do {runs}; done; do sleep 0.5; done"
+
+
+def _until_driven(own: bool) -> Template:
+    """Handler that waits for the end of the driver; `own`: whether the container has the driver's user."""
+    return {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1], own)]}}
 
 
 def _pod(key: JobKey, spec: Spec, shape: PodShape, containers: list[Template]) -> Template:

@@ -30,12 +30,18 @@ _SCRIPT = (
 )
 
 
+def user(spec: Spec) -> int | None:
+    """User and group of the container; None: the driver's."""
+    pod = spec.pools.head.template.get("spec", {}).get("securityContext") or {}
+    # Where users are given by the namespace (OpenShift), a template removes ours: it has one for all.
+    return None if pod.get("runAsUser", USER) is None else USER
+
+
 def container(spec: Spec, env: list[dict[str, Any]], resources: Template, pre_stop: Template) -> Template:
     """The container, without an image: it is the driver's. `pre_stop` keeps it until the driver has ended,
     for samples are scored until the last checkpoint."""
-    pod = spec.pools.head.template.get("spec", {}).get("securityContext") or {}
-    # Where users are given by the namespace (OpenShift), a template removes ours: it has one for all.
-    user = {} if pod.get("runAsUser", USER) is None else {"runAsUser": USER, "runAsGroup": USER}
+    other = user(spec)
+    given = {} if other is None else {"runAsUser": other, "runAsGroup": other}
     return {
         "name": REWARDS_CONTAINER,
         "imagePullPolicy": spec.image_pull_policy,
@@ -50,7 +56,7 @@ def container(spec: Spec, env: list[dict[str, Any]], resources: Template, pre_st
             # Its code and data are read there; checkpoints and records are the driver's to write.
             {"name": storage.RUNS, "mountPath": spec.storage.mount_path, "readOnly": True},
         ],
-        "securityContext": {**own_container_security(), **user},
+        "securityContext": {**own_container_security(), **given},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rljob_operator.render.pods import wait_script
 from tests.support.operator.rendered import ASCEND, NVIDIA, cluster, containers, environment, pod
 
 JOBS = [{}, NVIDIA, ASCEND]
@@ -37,9 +38,21 @@ def test_it_cannot_fill_the_nodes_disk():
     assert own["reward-tmp"] == {"sizeLimit": "16Gi"} and own["reward-sockets"] == {"sizeLimit": "16Mi"}
 
 
-def test_it_lives_as_long_as_the_driver():
-    head = containers(cluster())
-    assert head["rewards"]["lifecycle"]["preStop"] == head["ray-head"]["lifecycle"]["preStop"]
+GIVEN = {"spec": {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}}
+"""Template of a head whose user the namespace gives."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "own"),
+    [({}, False), ({"pools.head.template": GIVEN}, True)],
+    ids=["as another user", "as the same"],
+)
+def test_it_lives_as_long_as_the_driver(changes, own):
+    head = containers(cluster(changes))
+    [*_, script] = head["rewards"]["lifecycle"]["preStop"]["exec"]["command"]
+    assert script == wait_script("drive", own=own)
+    [*_, rays] = head["ray-head"]["lifecycle"]["preStop"]["exec"]["command"]
+    assert rays == wait_script("drive", own=True)
 
 
 def test_what_a_reward_needs_is_added_by_a_template():
@@ -51,6 +64,5 @@ def test_what_a_reward_needs_is_added_by_a_template():
 
 
 def test_where_the_namespace_gives_the_users_there_is_one_for_all():
-    given = {"spec": {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}}
-    rendered = cluster({"pools.head.template": given})
+    rendered = cluster({"pools.head.template": GIVEN})
     assert [user(rendered, name) for name in containers(rendered)] == [None, None, None]
