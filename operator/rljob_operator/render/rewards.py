@@ -5,16 +5,17 @@ user than the driver and has neither the driver's token nor the job's keys, nor 
 something that the driver or Ray would run: of what it may write, the driver reads the socket alone.
 """
 
+from itertools import count
 from typing import Any
 
 from rljob_api import Spec
-from rljob_operator.render import storage
+from rljob_operator.render import security, storage
 from rljob_operator.render.merge import Template
 from rljob_operator.render.names import REWARDS_CONTAINER
-from rljob_operator.render.security import own_container_security
 
 USER = 1001
-"""User and group of the reward function; the driver's is 1000 (`security.USER`)."""
+"""User and group of the reward function, or the next that is free where a template gives it to others; the
+driver's is 1000 (`security.USER`)."""
 SOCKETS, SOCKETS_PATH = "reward-sockets", "/var/run/rljob.dev/rewards"
 """The folder that the driver and this container share."""
 SCRATCH = "reward-tmp"
@@ -31,10 +32,15 @@ _SCRIPT = (
 
 
 def user(spec: Spec) -> int | None:
-    """User and group of the container; None: the driver's."""
-    pod = spec.pools.head.template.get("spec", {}).get("securityContext") or {}
+    """User and group of the container, which no other has that the template gives one; None: the driver's."""
+    pod = spec.pools.head.template.get("spec", {})
+    shared = (pod.get("securityContext") or {}).get("runAsUser", security.USER)
     # Where users are given by the namespace (OpenShift), a template removes ours: it has one for all.
-    return None if pod.get("runAsUser", USER) is None else USER
+    if shared is None:
+        return None
+    given = [each.get("securityContext") for each in pod.get("containers") or ()]
+    taken = [shared, *(each.get("runAsUser") for each in given if isinstance(each, dict))]
+    return next(free for free in count(USER) if free not in taken)
 
 
 def container(spec: Spec, env: list[dict[str, Any]], resources: Template, pre_stop: Template) -> Template:
@@ -56,7 +62,7 @@ def container(spec: Spec, env: list[dict[str, Any]], resources: Template, pre_st
             # Its code and data are read there; checkpoints and records are the driver's to write.
             {"name": storage.RUNS, "mountPath": spec.storage.mount_path, "readOnly": True},
         ],
-        "securityContext": {**own_container_security(), **given},
+        "securityContext": {**security.own_container_security(), **given},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

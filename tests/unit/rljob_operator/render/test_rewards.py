@@ -20,6 +20,24 @@ def test_the_reward_function_is_another_user_than_all_others_of_the_pod(changes)
     assert users == {"ray-head": 1000, "driver": 1000, "rewards": 1001}
 
 
+USERS = {
+    "of the pod": {"securityContext": {"runAsUser": 1001, "runAsGroup": 1001}},
+    "of the driver": {"containers": [{"name": "driver", "securityContext": {"runAsUser": 1001}}]},
+    "of both": {
+        "securityContext": {"runAsUser": 1002},
+        "containers": [{"name": "driver", "securityContext": {"runAsUser": 1001}}],
+    },
+}
+
+
+@pytest.mark.parametrize("said", USERS.values(), ids=USERS)
+def test_it_is_another_user_also_where_a_template_gives_its_own_to_others(said):
+    rendered = cluster({"pools.head.template": {"spec": said}})
+    assert user(rendered, "rewards") not in [user(rendered, name) for name in ("driver", "ray-head")]
+    own = containers(rendered)["rewards"]["securityContext"]
+    assert own["runAsGroup"] == own["runAsUser"]
+
+
 @pytest.mark.parametrize("changes", JOBS)
 def test_the_reward_function_has_no_secret_and_writes_nothing_that_others_read_but_its_socket(changes):
     head = containers(cluster(changes))
