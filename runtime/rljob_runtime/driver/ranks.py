@@ -289,12 +289,13 @@ class RayTrainer:
 
         if not self._ranks:
             raise TrainerDied(f"the trainer is stopped, and was asked for {method}")
-        called = ranks or self._ranks
+        started = self._ranks
+        called = ranks or started
         methods = [getattr(rank, method) for rank in called]
         if group is not None:
             methods = [each.options(concurrency_group=group) for each in methods]
         calls = [
-            _answer(self._ranks.index(rank), each.remote(*arguments))
+            _answer(started.index(rank), each.remote(*arguments))
             for rank, each in zip(called, methods, strict=True)
         ]
         try:
@@ -303,19 +304,25 @@ class RayTrainer:
         # After any failure all ranks are ended: the others may stand in a collective operation that this one
         # never joins.
         except RayTaskError as error:
-            self._kill()
+            self._lose(started)
             if isinstance(error.cause, _FOR_PEOPLE):
                 raise error.cause from None
             raise TrainerDied(f"the trainer failed at {method}: {self._why(error.cause)}") from error
         except _RankDied as error:
-            self._kill()
+            self._lose(started)
             raise TrainerDied(f"a process of the trainer died{self._last_words(error.rank)}") from error
         except TimeoutError as error:
-            self._kill()
+            self._lose(started)
             raise TrainerDied(f"the trainer's {method} took longer than {deadline}") from error
         except RayError as error:
-            self._kill()
+            self._lose(started)
             raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+
+    def _lose(self, started: Sequence[Any]) -> None:
+        """End these ranks, which were started together, unless others have taken their place by now: calls
+        that ran beside the one that told of a loss fail later than that one."""
+        if self._ranks is started:
+            self._kill()
 
     def _last_words(self, rank: int) -> str:
         """What the log of a rank that died ends with, on one machine."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import torch
-from ray.exceptions import RayTaskError
+from ray.exceptions import ActorDiedError, RayTaskError
 
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import job_settings
@@ -159,5 +159,63 @@ def test_ranks_that_were_begun_early_are_told_what_they_are_at_the_first_start_a
         await trainer.start(["node", "node"])
         assert killed == early, "its processes are ended with the start"
         assert [call[0] for call in later[1].calls] == ["prepare", "setup"]
+
+    run_virtual(main())
+
+
+class Mortal:
+    """A rank whose step ends it; the call that writes a version learns of that when it is told to."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.steps = 0
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*_: object) -> object:
+            if method == "write_version":
+                await self.told.wait()
+                raise ActorDiedError
+            if method == "step":
+                self.steps += 1
+                raise ActorDiedError
+            return msgspec.msgpack.encode(()) if method == "setup" else "127.0.0.1:1"
+
+        called = SimpleNamespace(remote=call)
+        called.options = lambda **_: called
+        return called
+
+
+def test_a_call_of_ranks_that_were_lost_ends_none_that_took_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray fails the calls of a process that has ended one by one, and new ranks may start in between."""
+    import ray
+
+    killed: list[object] = []
+    first, second = Mortal(), Mortal()
+    starting = iter((first, second))
+    monkeypatch.setattr(ray, "kill", killed.append)
+    monkeypatch.setattr(RayTrainer, "_start_rank", lambda *_: next(starting))
+    monkeypatch.setattr(RayTrainer, "_spec", lambda *_: b"")
+    manifest = RLJob.model_validate(job())
+    options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+    route: Any = SimpleNamespace(root=None, transport="shm")
+
+    async def main() -> None:
+        trainer = RayTrainer(
+            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route
+        )
+        await trainer.start(["node"])
+        writing = asyncio.ensure_future(trainer.ref(1))
+        with pytest.raises(TrainerDied):
+            await trainer.step(0, 0, [1])
+        await trainer.start(["node"])
+        first.told.set()
+        with pytest.raises(TrainerDied, match="died"):
+            await writing
+        assert killed == [first]
+        with pytest.raises(TrainerDied, match="died"):
+            await trainer.step(0, 0, [1])
+        assert killed == [first, second] and second.steps == 1
 
     run_virtual(main())
