@@ -274,6 +274,8 @@ class TrainingLoop:
         if self._sent[0] != step and not self.stop_asked.is_set():
             # Rounded up: a version of its own, also where no step more would have made it whole.
             await self._publish(step, -(-step // self._controller.bound.steps_per_version))
+            # No step follows that would miss the trainer, where it is lost before engines have its version.
+            await self._pushed()
         self._evaluate(last=True)
         await self._evaluation_over()
 

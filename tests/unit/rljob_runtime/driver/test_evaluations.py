@@ -115,6 +115,14 @@ def test_a_lost_trainer_has_evaluations_repeated_that_do_not_count_any_more(
     assert told[-1] == 12 and sorted(set(told)) == steps
 
 
+def test_the_last_one_is_of_the_last_weights_though_the_trainer_is_lost_before_engines_have_them(
+    tmp_path: Path, aside: int | None
+) -> None:
+    session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=2, steps=4, at=[("write", 4)])
+    assert session.losable.losses == 1 and len(session.losable.trained) == 4
+    assert steps == [0, 2, 4]
+
+
 def test_one_of_steps_that_do_not_count_any_more_is_made_again(tmp_path: Path, aside: int | None) -> None:
     # Checkpoints are of 3, 6, ... steps: the sixth step is lost with those since 3.
     session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=2, at=[("step", 6)])
