@@ -107,6 +107,10 @@ class WorkerProcess(asyncio.Protocol):
             )
         except HostAway as error:
             raise WorkerStartError(str(error)) from error
+        except OSError as error:
+            # Of this machine: it has no memory, processes or descriptors left, at this moment.
+            await self.stop()
+            raise WorkerStartError(f"a reward worker could not be started: {error}") from error
         except asyncio.CancelledError:
             await self.stop()
             raise

@@ -1,0 +1,57 @@
+"""Reward workers that cannot be started again: whoever waits for a score learns of it."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.rewards import process
+from rljob_runtime.rewards.calls import FunctionCall
+from rljob_runtime.rewards.frames import Ready, frame
+from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+from tests.support.runtime.reward_inputs import reward_input
+
+
+class Worker:
+    """A process that is ready at once and answers nothing."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = os.dup(descriptor)
+        self.gone = asyncio.Event()
+        os.write(self.descriptor, frame(Ready()))
+
+    async def wait(self) -> int:
+        await self.gone.wait()
+        return -9
+
+    def kill(self) -> None:
+        if not self.gone.is_set():
+            os.close(self.descriptor)
+            self.gone.set()
+
+
+async def test_a_machine_that_starts_no_process_any_more_ends_the_scores(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers: list[Worker] = []
+
+    async def launch(descriptor: int, log: Path | None, host: Path | None) -> Worker:
+        if workers:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        workers.append(Worker(descriptor))
+        return workers[0]
+
+    monkeypatch.setattr(process, "launch", launch)
+    pool = RewardPool([FunctionCall("rljob_runtime.rewards.tasks:copy")])
+    await pool.start()
+    scoring = asyncio.ensure_future(pool.score([reward_input(), reward_input()]))
+    # The first sample is the one that the process dies at; the other one waits for the next process.
+    await asyncio.sleep(0)
+    workers[0].kill()
+    async with asyncio.timeout(5):
+        with pytest.raises(RewardPoolError, match=r"could not be started: .Errno 11"):
+            await scoring
+    assert "a reward worker could not be started" in caplog.text
+    await pool.close()
+    assert pool.counters.pending == 0
