@@ -171,6 +171,8 @@ class RemoteEngine:
                 await self._order("close", seconds=min(_CLOSE_SECONDS, self._control_seconds))
         except EngineDied:
             pass  # It has ended already, or does not answer: the kill below ends it.
+        except Exception as error:  # noqa: BLE001 - whatever it raised, it must not keep its accelerators
+            _log.warning("engine %s did not close in order: %s: %s", self.name, type(error).__name__, error)
         self._die(f"engine {self.name}: it was closed")
         # Last: it ends the process at once, and the engine could not end processes of its own any more.
         ray.kill(self._actor)
@@ -179,7 +181,7 @@ class RemoteEngine:
     # Control
 
     async def _order(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import RayError, RayTaskError
 
         self._check_alive()
         seconds = self._control_seconds if seconds is None else seconds
@@ -191,17 +193,19 @@ class RemoteEngine:
             if isinstance(error.cause, EngineDied):
                 raise self._die(str(error.cause)) from None
             raise error.cause from None
-        except RayActorError as error:
+        # Not only `RayActorError` tells of an actor's end: for one that Ray's memory monitor has killed it is
+        # `OutOfMemoryError`.
+        except RayError as error:
             raise self._die(self._actor_died(error)) from None
         except TimeoutError:
             raise self._die(f"engine {self.name}: {method} took longer than {seconds:g} s") from None
 
     async def _watch_actor(self) -> None:
-        from ray.exceptions import RayActorError
+        from ray.exceptions import RayError
 
         try:
             self._die(await self._actor.wait_closed.remote())
-        except RayActorError as error:
+        except RayError as error:
             self._die(self._actor_died(error))
 
     def _actor_died(self, error: Exception) -> str:
