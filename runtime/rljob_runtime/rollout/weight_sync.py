@@ -215,6 +215,10 @@ class Push:
     ) -> None:
         """Bring a version to engines that take it in while they generate. One that comes meanwhile is in
         another group, later."""
+        # Without an await since the engines were looked at: one that came later, with initial weights, would
+        # else join with these. Admission goes by the oldest weights, and might never get to the next version.
+        self.newest = ref
+        self.newest_changed.notify()
         staged = structs.replace(ref, staged=True)
         refs = self._sources.refs(staged, slots, [slot.devices for slot in slots])
         if refs:
@@ -223,8 +227,6 @@ class Push:
                 for slot, own in zip(slots, refs, strict=True)
             }
             await self._broadcasts.send(broadcaster, refs[0], arriving)
-        self.newest = ref
-        self.newest_changed.notify()
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in slots))
         await asyncio.gather(*(self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)))
         await self._resume(slots)

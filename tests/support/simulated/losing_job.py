@@ -34,12 +34,13 @@ from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.evaluation.engines import PoolShare
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.fleet import Fleet
-from rljob_runtime.fleet.member import FleetTimes
+from rljob_runtime.fleet.member import FleetTimes, Member
 from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.objective.advantages import estimator
+from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
@@ -212,6 +213,12 @@ class LosingSession:
         """A new engine, with the weights that training began with; it has yet to join."""
         slot = await self._made(pool)
         self._add(slot)
+        return slot
+
+    async def come_as_newcomer(self) -> EngineSlot:
+        """A new engine, which the fleet has join."""
+        slot, made_up = await self._made("fast"), cast(Any, None)
+        await self._fleet._enter(Member(made_up, made_up, RestartBudget("it")), slot)
         return slot
 
     async def come_with_newest(self) -> None:

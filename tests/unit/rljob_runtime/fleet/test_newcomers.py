@@ -47,6 +47,34 @@ def test_one_that_comes_within_a_version_holds_up_nobody(steps: int, at_once: bo
     assert seen == [(2, True) if at_once else (0, False), (3, True)]
 
 
+@pytest.mark.parametrize("max_staleness", [0.0, 0.5, 1.0])
+def test_one_that_comes_while_the_first_version_is_broadcast_holds_up_nobody(max_staleness: float) -> None:
+    """It has no part in that broadcast. With its initial weights it would hold admission at version 0, and
+    the next version needs groups of later ones."""
+
+    async def script(session: LosingSession) -> None:
+        for slot in session.pool.slots:
+            slot.engine.stages = True  # type: ignore[misc]
+        await steps_done(session, 1)
+        # The step is trained, and the broadcast takes until long after this.
+        await asyncio.sleep(1.0)
+        assert all(slot.version == 0 and slot.joined for slot in session.pool.slots), "it is under way"
+        slot = await session.come_as_newcomer()
+        slot.engine.stages = True  # type: ignore[misc]
+
+    session = run_losing(
+        Losses(
+            steps=6,
+            max_staleness=max_staleness,
+            collective=True,
+            seconds={"step": 0.5, "transmit": 4.0},
+            script=script,
+        )
+    )
+    assert trained_once(session) and session.lost == []
+    assert [slot.version for slot in session.pool.slots] == [5, 5, 5]
+
+
 def test_those_that_wait_are_served_when_nobody_else_is_left() -> None:
     async def script(session: LosingSession) -> None:
         await steps_done(session, 9)
