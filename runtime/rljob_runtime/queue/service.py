@@ -89,7 +89,7 @@ class QueueService:
         """Empty the queue and begin a new term in which `ledger` is done."""
         # The number first: a host that replaces a lost one from here on begins with it.
         self._term += 1
-        await self.client.reset(self._term, ledger.watermark, ledger.ahead)
+        await self.client.reset(self._term, ledger.watermark, ledger.ahead, _PATIENCE_SECONDS)
 
     async def close(self) -> None:
         """End the queue."""

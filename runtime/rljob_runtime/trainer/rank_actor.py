@@ -38,8 +38,9 @@ from rljob_runtime.weights.tcp_server import FolderServer
 if TYPE_CHECKING:
     from rljob_runtime.trainer.rank import TrainerWorker
 
-_GET_SECONDS = 600.0
-"""Groups are asked for once they are ready; this is for a queue host that is being replaced."""
+_QUEUE_SECONDS = 600.0
+"""Groups are asked for once they are ready, and an acknowledgement waits for nothing: this is for a queue
+host that is being replaced."""
 _JOIN_SECONDS = 600.0
 _BREAK_SECONDS = 20.0
 """How long a broadcast that lost an engine may take to end; afterwards the trainer is started again."""
@@ -175,7 +176,7 @@ class TrainerActor:
         worker.setup(self._store, self._start)
         if spec.rank == 0:
             self._queue = QueueClient(
-                spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_GET_SECONDS
+                spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_QUEUE_SECONDS
             )
         self._worker = worker
         log.info("rank %d of %d has the model", spec.rank, spec.world_size)
@@ -195,7 +196,7 @@ class TrainerActor:
         if self._queue is not None:
             with self._events.span("get", step, groups=len(uids)):
                 try:
-                    frames = self._queue.get(sorted(uids), _GET_SECONDS)
+                    frames = self._queue.get(sorted(uids), _QUEUE_SECONDS)
                     groups = [decode_group(frame) for frame in frames]
                 except (QueueError, msgspec.DecodeError) as error:
                     failure = error
@@ -207,7 +208,7 @@ class TrainerActor:
                 raise
             raise GroupsMissing(f"the step's groups did not come: {failure}") from failure
         if self._queue is not None:
-            self._queue.ack(list(uids))
+            self._queue.ack(list(uids), _QUEUE_SECONDS)
         self._idle_since = self._events.clock()
         self._events.flush()
         return msgspec.msgpack.encode(metrics)

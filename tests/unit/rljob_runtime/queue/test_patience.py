@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rljob_api import RLJob
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.net.auth import Endpoint, new_keys
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.queue import service as queue_service
@@ -21,16 +22,31 @@ LONG_ENOUGH = queue_service._RESTARTS * queue_service._START_SECONDS + 30
 
 
 class Client:
-    """Notes what it is made with."""
+    """Notes what it is made with, and how long its calls may take."""
 
     made: dict[str, Any]
+    timeouts: dict[str, float]
 
     def __init__(self, endpoint: object, keys: object, name: str, **options: Any) -> None:
-        type(self).made = options
+        type(self).made, type(self).timeouts = options, {}
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
     async def stats(self, timeout: float) -> None: ...
+
+    async def reset(self, term: int, watermark: int, ahead: object, timeout: float = 60.0) -> None:
+        self.timeouts["reset"] = timeout
+
+
+class BlockingClient(Client):
+    """The same for blocking code."""
+
+    def get(self, uids: object, timeout: float) -> list[bytes]:
+        self.timeouts["get"] = timeout
+        return []
+
+    def ack(self, uids: object, timeout: float = 60.0) -> None:
+        self.timeouts["ack"] = timeout
 
 
 def test_the_drivers_client_outlasts_the_start_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,16 +62,18 @@ def test_the_drivers_client_outlasts_the_start_of_another_host(monkeypatch: pyte
         )
         service.endpoint = SimpleNamespace()  # type: ignore[assignment]
         await service.start()
+        await service.reset(Ledger())
         await service.close()
 
     asyncio.run(main())
     assert Client.made["patience_seconds"] >= LONG_ENOUGH
+    assert Client.timeouts["reset"] >= LONG_ENOUGH
 
 
 def test_the_trainers_client_does_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_log, "begin", lambda *_: None)
-    monkeypatch.setattr(actor, "QueueClient", Client)
-    made = SimpleNamespace(setup=lambda store, start: None)
+    monkeypatch.setattr(actor, "QueueClient", BlockingClient)
+    made = SimpleNamespace(setup=lambda store, start: None, train_step=lambda *_: ())
     monkeypatch.setattr(worker, "TrainerWorker", lambda *_, **__: made)
     server, client = new_keys()
     spec = actor.TrainerSpec(
@@ -78,4 +96,6 @@ def test_the_trainers_client_does_too(monkeypatch: pytest.MonkeyPatch, tmp_path:
     rank = actor.TrainerActor(msgspec.msgpack.encode(spec))
     rank._store = object()
     rank.setup("")
-    assert Client.made["patience_seconds"] >= LONG_ENOUGH
+    rank.step(0, 0, [])
+    assert BlockingClient.made["patience_seconds"] >= LONG_ENOUGH
+    assert min(BlockingClient.timeouts.values()) >= LONG_ENOUGH, BlockingClient.timeouts
