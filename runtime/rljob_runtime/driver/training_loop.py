@@ -31,6 +31,7 @@ from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import WeightSync
 from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.weights.transport import STORED
 
 _LOOKS = 10
 """How often it is looked whether anything moves, in the time after which a step is stalled."""
@@ -217,7 +218,10 @@ class TrainingLoop:
                 # The second wait: the stop.
                 if ended == 1:
                     return None
-                if ended is None and watch.stalled(await self._activity(), clock()):
+                if ended is not None:
+                    continue
+                self._deliver_again()
+                if watch.stalled(await self._activity(), clock()):
                     if why is not None:
                         raise Stalled(why)
                     # Once in a step: where the engines are not what is wrong, others are no better.
@@ -319,6 +323,18 @@ class TrainingLoop:
     async def _push(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
         await self._plan.deliver(ref, broadcaster)
         self._rollouter.poke()
+
+    def _deliver_again(self) -> None:
+        """Where engines could not get the newest version, for it may have been the network, let them try
+        again. Admission goes by the oldest one that engines hold: with a small bound no step might ever come
+        that would bring the next version."""
+        newest, slots = self._plan.newest, self._rollouter.pool.training_slots
+        under_way = self._pushing is not None and not self._pushing.done()
+        if under_way or newest is None or newest.transport not in STORED:
+            return
+        if any(slot.entered and slot.version != newest.version for slot in slots):
+            # Beside the wait: fetching may take as long as its deadline, and the groups may be ready before.
+            self._pushing = self._spawn(self._push(newest, None))
 
     async def _pushed(self) -> None:
         """Wait until the engines have the newest stored version. Raises `TrainerDied`."""

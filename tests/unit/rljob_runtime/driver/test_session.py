@@ -16,8 +16,9 @@ from rljob_runtime.driver.reward_failures import RewardsFailed, RewardsNeverWork
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.training_loop import Stalled
 from rljob_runtime.engines.fake import FakeTiming
-from rljob_runtime.engines.protocol import PauseMode
+from rljob_runtime.engines.protocol import PauseMode, WeightRef
 from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.weights.shm import WeightsGone
 from tests.support.simulated.losable_parts import Losses
 from tests.support.simulated.losing_job import LosingSession, run_losing
 
@@ -104,6 +105,31 @@ def test_the_next_step_trains_while_a_version_is_written() -> None:
     seconds = {"step": 2.0, "publish": 0.0, "write": 1.9, "save": 0.0}
     run_losing(Losses(max_staleness=4, seconds=seconds, script=script))
     assert ended[-1] - ended[2] == pytest.approx(9 * 2.0, abs=0.1)
+
+
+@pytest.mark.parametrize("in_flight", ["keep", None])
+@pytest.mark.parametrize("max_staleness", [0.0, 0.5])
+def test_an_engine_that_does_not_reach_a_version_once_does_not_hold_up_the_job(
+    in_flight: PauseMode | None, max_staleness: float
+) -> None:
+    """Admission goes by the version that it has: with such a bound no step comes before it has the next."""
+
+    async def script(session: LosingSession) -> None:
+        engine = session.pool.slots[0].engine
+        load, calls = engine.load, Counter[str]()
+
+        async def load_but_once(ref: WeightRef) -> None:
+            calls["load"] += 1
+            if calls["load"] == 2:
+                raise WeightsGone("the trainer did not answer for 60 s")
+            await load(ref)
+
+        engine.load = load_but_once  # type: ignore[method-assign]
+
+    losses = Losses(in_flight=in_flight, max_staleness=max_staleness, fetch_seconds=0.2, script=script)
+    session = run_losing(losses)
+    assert len(session.losable.trained) == 12 and session.lost == []
+    assert max(session.losable.ages) <= 1
 
 
 LONG = Losses(
