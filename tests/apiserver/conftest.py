@@ -23,7 +23,7 @@ from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, Proc
 HERE = Path(__file__).parent
 CHOSEN = pytest.StashKey[str]()
 PROBLEM = pytest.StashKey[Exception]()
-TEST_SECONDS = 400.0
+TEST_SECONDS = 1000.0
 """For a test without its fixtures: they start processes, each of which has a deadline of its own. Longer than
 all that a test waits for, one after the other, takes on a machine that does much else."""
 TIMINGS = pytest.StashKey[str]()

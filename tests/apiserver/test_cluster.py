@@ -164,13 +164,13 @@ def test_a_service_account_may_do_only_what_rbac_grants(cluster, namespace):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     command = [cluster.kubectl_path, f"--kubeconfig={kubeconfig}"]
     who = subprocess.run(
-        [*command, "auth", "whoami", "-o", "json"], capture_output=True, check=True, timeout=60
+        [*command, "auth", "whoami", "-o", "json"], capture_output=True, check=True, timeout=180
     )
     assert (
         json.loads(who.stdout)["status"]["userInfo"]["username"]
         == f"system:serviceaccount:{namespace}:default"
     )
-    refused = subprocess.run([*command, "get", "secrets"], capture_output=True, text=True, timeout=60)
+    refused = subprocess.run([*command, "get", "secrets"], capture_output=True, text=True, timeout=180)
     assert refused.returncode == 1 and "Forbidden" in refused.stderr
 
 
@@ -274,7 +274,7 @@ def test_a_cluster_by_hand_outlives_its_command_and_ends_when_told(programs, tmp
         shown = command("up", "--nodes=1", "--npu-nodes=0")
         assert f"export KUBECONFIG={folder}/kubeconfig" in shown
         kubectl = [folder / "bin" / "kubectl", f"--kubeconfig={folder / 'kubeconfig'}"]
-        nodes = subprocess.run([*kubectl, "get", "nodes", "-o", "name"], capture_output=True, timeout=60)
+        nodes = subprocess.run([*kubectl, "get", "nodes", "-o", "name"], capture_output=True, timeout=180)
         assert nodes.stdout == b"node/nvidia-0\n"
         assert "a cluster runs already" in command("up")
     finally:

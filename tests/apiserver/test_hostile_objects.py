@@ -25,7 +25,7 @@ def store(cluster, path, document, text):
     body = json.dumps(document).replace('"DEEP"', text).encode()
     where = urlsplit(api.url)
     tls = ssl.create_default_context(cafile=api._authority)
-    connection = http.client.HTTPSConnection(where.hostname, where.port, context=tls, timeout=30.0)
+    connection = http.client.HTTPSConnection(where.hostname, where.port, context=tls, timeout=120.0)
     try:
         headers = {"Authorization": f"Bearer {api.token}", "Content-Type": "application/json"}
         connection.request("POST", path, body, headers)

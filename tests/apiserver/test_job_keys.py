@@ -28,7 +28,7 @@ def values(secret: Object) -> dict[str, str]:
 def fail_once(client: JobClient) -> None:
     """The attempt fails; the next one runs."""
     client.end_driver(1, "lost")
-    client.wait_phase("Running", attempt=2, seconds=120)
+    client.wait_phase("Running", attempt=2)
 
 
 def images(pods: list[Object]) -> set[str]:

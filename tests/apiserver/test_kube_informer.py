@@ -61,7 +61,7 @@ class Seen:
         self.woken.append(owner)
         self.changed.set()
 
-    async def until(self, expected, seconds=60.0):
+    async def until(self, expected, seconds=240.0):
         """Wait until the informer knows exactly these values, by owner and name."""
         try:
             async with asyncio.timeout(seconds):

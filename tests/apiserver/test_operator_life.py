@@ -390,7 +390,7 @@ class TestLoss:
         node = running.cluster.api.request("GET", path)
         running.cluster.api.request("DELETE", path)
         try:
-            job = running.wait_phase("Running", attempt=2, seconds=200)
+            job = running.wait_phase("Running", attempt=2)
         finally:
             kept = ("name", "labels", "annotations")
             metadata = {key: value for key, value in node["metadata"].items() if key in kept}

@@ -257,7 +257,7 @@ def test_the_drivers_account_may_do_its_work_and_nothing_else(cluster, namespace
 
     def may(verb, what, *options):
         command = [str(cluster.kubectl_path), f"--kubeconfig={driver}", "auth", "can-i", verb, what, *options]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False).stdout
         return answer.strip() == "yes"
 
     # The API server hears of roles and bindings by watches of its own.
@@ -286,13 +286,13 @@ def test_the_driver_reads_and_watches_its_job_and_writes_its_progress(cluster, n
 
     def kubectl(*arguments, stdin=None):
         return subprocess.run(
-            [*as_driver, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=True
+            [*as_driver, *arguments], input=stdin, capture_output=True, text=True, timeout=180, check=True
         ).stdout
 
     may = ["auth", "can-i", "get", "rljobs.rljob.dev/test"]
     # The API server hears of roles and bindings by watches of its own.
     until(
-        lambda: subprocess.run([*as_driver, *may], capture_output=True, timeout=60).returncode == 0, "rights"
+        lambda: subprocess.run([*as_driver, *may], capture_output=True, timeout=180).returncode == 0, "rights"
     )
     assert kubectl("get", "rljob", "test", "-o", "name") == "rljob.rljob.dev/test\n"
     training = {"step": 3, "totalSteps": 4, "weightVersion": 3}

@@ -79,7 +79,7 @@ def writers(cluster, namespace):
         document = json.dumps({"status": status})
         command = ["patch", "rljob", name, "--subresource=status", "--type=merge", f"-p={document}"]
         call = [str(cluster.kubectl_path), f"--kubeconfig={file}", *command]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(call, capture_output=True, text=True, timeout=180)
         return done.stdout if done.returncode == 0 else done.stderr
 
     yield [partial(write, cluster.kubeconfig_of(namespace, name)) for name in ("math-driver", OTHERS)]

@@ -14,7 +14,7 @@ from tools.cluster import Cluster
 from tools.cluster.node_config import NODE_NAME
 from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
 
-pytestmark = pytest.mark.timeout(900, func_only=True)
+pytestmark = pytest.mark.timeout(1500, func_only=True)
 
 STEPS = 50
 """At the pace of a job whose test does something else, more than a test may take."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.cluster.api import RETRY_SECONDS, Api, ApiError
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SERVED_SECONDS = 90.0
+SERVED_SECONDS = 300.0
 NOT_YET = {404, 429, 503}
 """The statuses of a resource whose definition is not established, or whose storage is being set up."""
 

@@ -27,7 +27,7 @@ from tools.cluster.pause import IMAGE as PAUSE_IMAGE
 from tools.cluster.pause import pause_archive
 from tools.cluster.processes import Process, ProcessFailed
 
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 
 
 class StoreInUse(ProcessFailed):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 BOUND = Path(__file__).parent / "bound.py"
 POLL_SECONDS = 0.05
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 LOG_LINES = 20
 
 # The kernel ends a bound process with the *thread* that started it: one thread starts all, and it lives as

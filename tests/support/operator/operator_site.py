@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = (rljob_api, rljob_client, rljob_operator)
 OWN_PYTHONPATH = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
 """Of this checkout's operator."""
-SECONDS = 120.0
+SECONDS = 300.0
 """A machine that does much else at the same time may be slow; an event ends every wait."""
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}}
 
