@@ -131,7 +131,7 @@ async def measure(engines: int, in_flight: int, steps: int, folder: Path) -> dic
     controller = StalenessController(bound, total_groups=10**9)
     queue, answers = LocalQueue(bound.most_outstanding * SAMPLES), Answers(in_flight)
     events = EventLog(folder, 0, "driver", "driver")
-    pool = EnginePool(time.time, _never_lost)
+    pool = EnginePool(time.monotonic, _never_lost)
     client: Any = queue
     outbox = Outbox(client, events, put_seconds=60)
     rollouter = Rollouter(

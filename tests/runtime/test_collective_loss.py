@@ -87,7 +87,7 @@ class Site:
         self.job = trainer_job()
         self.model = model_folder(self.job, folder / "model")
         self.lost: list[str] = []
-        self.pool = EnginePool(time.time, lambda slot, why: self.lost.append(slot.engine.name))
+        self.pool = EnginePool(time.monotonic, lambda slot, why: self.lost.append(slot.engine.name))
         self.push = Push(EngineSync(self.pool, 120, 120), "keep", SETTLE)
         server_keys, client_keys = new_keys()
         route = WeightRoute("nccl", self.model, folder / "weights", server_keys, client_keys, None, None)

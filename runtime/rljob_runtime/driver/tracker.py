@@ -193,7 +193,7 @@ class Tracker:
         self._log.close()
 
     def _load(self, busy: Mapping[str, float], seconds: float) -> None:
-        running = {pool: use.running for pool, use in self._pool.use(self._clock()).items() if pool in busy}
+        running = {pool: use.running for pool, use in self._pool.use().items() if pool in busy}
         self.progress = replace(
             self.progress,
             busy=dict(busy),
@@ -204,7 +204,7 @@ class Tracker:
 
     def _reading(self) -> Reading:
         now = self._clock()
-        pools = {pool: (use.seconds, use.idle) for pool, use in self._pool.use(now).items()}
+        pools = {pool: (use.seconds, use.idle) for pool, use in self._pool.use().items()}
         at_it = 0.0 if self._step_began is None else now - self._step_began
         return Reading(now, self._steps, self._tokens, self._trained_seconds + at_it, pools)
 

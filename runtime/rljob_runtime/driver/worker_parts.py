@@ -49,7 +49,7 @@ def worker_parts(
     inputs, site, stop, spawn = assembly.inputs, assembly.site, assembly.stop, assembly.spawn
     job, settings, timeouts = inputs.job, inputs.settings, inputs.job.spec.training.timeouts
     # The pool and the fleet know each other: an engine's death is the fleet's to answer.
-    pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
+    pool = EnginePool(time.monotonic, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
     event_ranks = EventRanks()
     starts: dict[str, WorkerStart] = {}
 
@@ -78,7 +78,7 @@ def worker_parts(
     assembly.stack.callback(workers.close)
     fleet = Fleet(
         workers, pool, sync, delivery.send_again, delivery.may_join, site, spawn, assembly.say,
-        _fleet_times(job), time.time,
+        _fleet_times(job), time.monotonic,
     )  # fmt: skip
     return WorkerParts(pool, trainer, placement, sync, delivery, fleet, starts)
 

@@ -60,7 +60,8 @@ class Fleet:
         clock: Callable[[], float],
     ) -> None:
         """`push_again` sends all engines what the trainer holds; nobody joins before `may_join`; `spawn`
-        starts a task whose failure ends the job; `say` tells a person."""
+        starts a task whose failure ends the job; `say` tells a person; `clock`: in seconds, of any clock that
+        does not go back."""
         self._workers = workers
         self._pool = pool
         self._weights = weights

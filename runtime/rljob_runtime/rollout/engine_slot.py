@@ -78,8 +78,10 @@ class EngineSlot:
         self.running += 1
         self.drained.clear()
         if self.idle_since is not None:
-            self.events.add("idle", step, self.idle_since, now - self.idle_since)
-            self.idle_seconds += now - self.idle_since
+            seconds = now - self.idle_since
+            # An event says when by the clock that all processes share, which may be set back.
+            self.events.add("idle", step, self.events.clock() - seconds, seconds)
+            self.idle_seconds += seconds
             self.idle_since = None
 
     def vacate(self, now: float) -> None:

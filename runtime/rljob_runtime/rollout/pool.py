@@ -39,8 +39,8 @@ class EnginePool:
         on_lost: Callable[[EngineSlot, str], None],
         policy: Policy | None = None,
     ) -> None:
-        """`on_lost` is told, once, of each engine that died, and why. `policy`: where requests go; the least
-        loaded engine where it is not given."""
+        """`clock`: in seconds, of any clock that does not go back. `on_lost` is told, once, of each engine
+        that died, and why. `policy`: where requests go; the least loaded engine where it is not given."""
         self.slots: list[EngineSlot] = []
         """The live engines, in the order in which they were added."""
         self.step = 0
@@ -178,9 +178,9 @@ class EnginePool:
         have yet to join, for they join with the newest. None when none gets requests."""
         return self._versions.oldest() if self._joined else None
 
-    def use(self, now: float) -> dict[str, PoolUse]:
+    def use(self) -> dict[str, PoolUse]:
         """What the engines of each pool have done until now."""
-        found = dict(self._gone)
+        found, now = dict(self._gone), self._clock()
         for slot in self.slots:
             found[slot.pool] = found.get(slot.pool, PoolUse()) + slot.use(now)
         return found

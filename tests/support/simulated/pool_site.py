@@ -51,7 +51,8 @@ class PoolSite:
 
     def add(self, limit: int, version: int = 0) -> EngineSlot:
         engine: Any = RecordingEngine(f"engine-{len(self.pool.slots)}")
-        slot = EngineSlot(engine, "fast", limit, EventLog(None, 0, engine.name, "fast"), version)
+        events = EventLog(None, 0, engine.name, "fast", clock=asyncio.get_running_loop().time)
+        slot = EngineSlot(engine, "fast", limit, events, version)
         self.pool.add(slot)
         return slot
 

@@ -302,6 +302,24 @@ def test_listeners_hear_of_what_may_make_room() -> None:
     virtual(main())
 
 
+def test_idle_time_is_by_the_pools_clock_and_recorded_by_that_of_events() -> None:
+    """Events have the clock of the machine, which may be set back: here by an hour while the engine is idle."""
+
+    async def main() -> None:
+        site = PoolSite(2, joined=False)
+        (slot,), loop = site.slots, asyncio.get_running_loop()
+        noted: list[tuple[str, float, float]] = []
+        slot.events.add = lambda event, step, start, seconds: noted.append((event, start, seconds))  # type: ignore
+        site.pool.join(slot)
+        await asyncio.sleep(2)
+        slot.events.clock = lambda: loop.time() - 3600.0
+        await site.place(1)
+        assert noted == [("idle", -3600.0, 2.0)]
+        assert site.pool.use() == {"fast": PoolUse(seconds=2.0, idle=2.0, running=1)}
+
+    virtual(main())
+
+
 def test_the_use_of_a_pool_counts_engines_that_are_gone() -> None:
     """Of two engines one is busy for its 10 s, then it is lost; the other one never is."""
 
@@ -312,7 +330,7 @@ def test_the_use_of_a_pool_counts_engines_that_are_gone() -> None:
         await asyncio.sleep(10)
         site.pool.lost(gone, "killed")
         await asyncio.sleep(20)
-        use = site.pool.use(asyncio.get_running_loop().time())
+        use = site.pool.use()
         assert use == {"fast": PoolUse(seconds=10.0 + 30.0, idle=30.0, running=0)}
 
     virtual(main())
@@ -326,7 +344,7 @@ def test_an_engine_counts_from_when_it_joins() -> None:
         await asyncio.sleep(5)
         await site.place(1)
         await asyncio.sleep(5)
-        use = site.pool.use(asyncio.get_running_loop().time())
+        use = site.pool.use()
         assert use == {"fast": PoolUse(seconds=10.0, idle=5.0, running=1)}
 
     virtual(main())
