@@ -255,8 +255,12 @@ class Rollouter:
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):
             await self._sink(group)
-        # The queue has it: from here on `hold` must not count it as cancelled.
+        # The queue has it: from here on `hold` must not count it as cancelled. What is cancelled before is
+        # generated again, so that nothing of it counts until now.
         del self._groups[uid]
+        for each in scores:
+            if each.failure is not None:
+                self.counts.reject(failure_reason(each.failure))
         lengths = [len(response.tokens) for response in responses]
         outside = self._settings.filter.outside(found)
         self.counts.accept(lengths, all_equal(found), controller.again(uid), outside)
@@ -272,8 +276,6 @@ class Rollouter:
     ) -> Group:
         samples = []
         for response, score in zip(responses, scores, strict=True):
-            if score.failure is not None:
-                self.counts.reject(failure_reason(score.failure))
             samples.append(
                 Sample(
                     tokens=response.tokens,

@@ -73,6 +73,7 @@ class WatchedRollout:
         self.fetched: list[int] = []
         self.lost: list[str] = []
         self.scores: Callable[[Prompt, Sequence[Response]], Awaitable[Any]] = self._ones
+        self.put: Callable[[Group], Awaitable[None]] = self.keep
         self.pool = EnginePool(loop.time, lambda slot, why: self.lost.append(why), policy)
         self.controller = StalenessController(Bound(0, admitted), 1000)
         self.ledger = Ledger()
@@ -120,5 +121,8 @@ class WatchedRollout:
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> Any:
         return await self.scores(prompt, responses)
 
-    async def _put(self, group: Group) -> None:
+    async def keep(self, group: Group) -> None:
         self.groups.append(group)
+
+    async def _put(self, group: Group) -> None:
+        await self.put(group)

@@ -303,7 +303,7 @@ def test_listeners_hear_of_what_may_make_room() -> None:
 
 
 def test_idle_time_is_by_the_pools_clock_and_recorded_by_that_of_events() -> None:
-    """Events have the clock of the machine, which may be set back: here by an hour while the engine is idle."""
+    """The machine's clock, which events have, may be set back: here by an hour while the engine is idle."""
 
     async def main() -> None:
         site = PoolSite(2, joined=False)

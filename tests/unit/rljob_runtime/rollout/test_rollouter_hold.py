@@ -10,7 +10,8 @@ import pytest
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
-from rljob_runtime.samples import Prompt
+from rljob_runtime.rewards import Score
+from rljob_runtime.samples import Group, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from tests.support.simulated.watched_rollout import WatchedRollout
 
@@ -78,6 +79,31 @@ def test_hold_leaves_what_is_in_the_queue() -> None:
             counts = job.rollouter.counts
             assert [group.uid for group in job.groups] == [0, 1]
             assert (counts.dispatched, counts.accepted, counts.cancelled) == (3, 2, {"asked": 1})
+
+    run_virtual(main())
+
+
+def test_responses_without_a_reward_count_with_their_group_and_so_once() -> None:
+    """A group that is given up while it is handed to the queue is generated again."""
+
+    async def main() -> None:
+        async with WatchedRollout((2,), 2, length=10, prompts=1) as job:
+
+            async def fail(prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+                return [Score(1.0), Score(0.0, "timeout after 3 s")]
+
+            async def never(group: Group) -> None:
+                await asyncio.get_running_loop().create_future()
+
+            job.scores, job.put = fail, never
+            await asyncio.sleep(15)
+            await job.rollouter.hold("trainer restarted")
+            counts = job.rollouter.counts
+            assert (counts.cancelled, counts.rejected) == ({"trainer restarted": 1}, {})
+            job.put = job.keep
+            job.rollouter.restart(StalenessController(Bound(0, 1), 1), Ledger(), iter([0]))
+            await asyncio.sleep(15)
+            assert (counts.accepted, counts.responses, counts.rejected) == (1, 2, {"timeout": 1})
 
     run_virtual(main())
 
