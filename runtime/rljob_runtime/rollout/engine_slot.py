@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rljob_runtime.engines.protocol import Engine
 from rljob_runtime.rollout.pool_use import PoolUse
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.cost_fit import UNMEASURED
 from rljob_runtime.routing.requests import EngineShape, RequestKey
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -26,7 +27,7 @@ class EngineSlot:
     """Accelerators that it uses."""
     kv_tokens: int | None = None
     """Tokens that its KV cache holds; None where that is not known."""
-    cost: StepCost = field(default_factory=StepCost)
+    cost: StepCost = UNMEASURED
     """What its work costs, as measured."""
     slowness: float = 1.0
     """How many times as long as an ordinary engine of its pool it takes, as measured."""

@@ -25,6 +25,8 @@ _ENOUGH = 20
 _PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step's fixed time: not measured, and assumed for all engines. An 8 B model
 on an H200 takes 0.6 %, a small model on CPUs 1 %."""
+UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01)
+"""What an engine is taken for before: a step of any length, but no move for nothing."""
 _TERMS = 3
 """Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache."""
 

@@ -88,3 +88,14 @@ def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
         assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
 
     virtual(main())
+
+
+def test_no_move_is_free_before_costs_are_measured() -> None:
+    """Else responses to long prompts move for next to nothing in the first seconds of a job."""
+
+    async def main() -> None:
+        cost = PoolSite(2).slots[0].shape.cost
+        # For a prompt of 30,000 tokens hundreds of decode steps.
+        assert 30_000 * cost.moved > 100 * cost.step(1)
+
+    virtual(main())
