@@ -51,15 +51,17 @@ class EngineFit:
     r_squared: float
     """Share of the variance of the attempts' durations that they explain."""
     attempts: int
+    timeless: int = 0
+    """Attempts that are left out: by their times, they ended when they began, or before."""
 
 
 class _Engine:
-    """One engine's attempts, and what ran on it between any two of their begins and ends."""
+    """One engine's attempts, which take time, and what ran on it between any two of their begins and ends."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         begins = np.array([each.begin for each in attempts])
         ends = np.array([each.end for each in attempts])
-        self.seconds = np.maximum(ends - begins, 1e-9)
+        self.seconds = ends - begins
         self.tokens = np.array([each.tokens for each in attempts], dtype=float)
         self.counts = np.array([each.counts for each in attempts], dtype=bool)
         earlier = np.array([each.earlier for each in attempts], dtype=float)
@@ -120,7 +122,10 @@ def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
     """The constants that fit the attempts of these engines, which are alike; None where there are too few
     attempts of more than a token to fit anything. Where attempts all ran beside equally many, the parts of a
     step cannot be told apart."""
-    known = [_Engine(attempts) for attempts in engines if attempts]
+    # One without time has no seconds for a token, and would count as a KV cache that grows without end.
+    timed = [[each for each in attempts if each.end > each.begin] for attempts in engines]
+    timeless = sum(map(len, engines)) - sum(map(len, timed))
+    known = [_Engine(attempts) for attempts in timed if attempts]
     if not known:
         return None
     tokens = np.concatenate([engine.tokens for engine in known])
@@ -138,7 +143,7 @@ def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
         fixed, request, kv, prefill, admission = (float(value) for value in fit.coefficients)
         cost = StepCost(fixed, request, kv, prefill)
     predicted = features @ fit.coefficients * tokens[kept]
-    return EngineFit(cost, admission, explained(seconds[kept], predicted), int(kept.sum()))
+    return EngineFit(cost, admission, explained(seconds[kept], predicted), int(kept.sum()), timeless)
 
 
 def _prefill_steps(begins: Floats, step_seconds: Floats) -> tuple[Floats, NDArray[np.int64]]:

@@ -147,17 +147,19 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0, tally: Tal
     for step, events in read_steps(folder / EVENTS_FOLDER, Tally() if tally is None else tally, first):
         for event in events:
             key = event.pool, event.worker
+            # By rounding, or a clock that was set back, an event may end a little before its begin.
+            seconds = max(0.0, event.duration)
             if event.event == "generate":
                 if (attempt := _attempt(event, prompts)) is not None:
                     found.attempts[key].append(attempt)
                     found.ended[key].append(step)
             elif event.event in _LOADS:
-                found.stands[key].append((event.start, event.duration))
+                found.stands[key].append((event.start, seconds))
                 found.loads += event.event == "weight_load"
                 if event.event == "weight_pause":
                     found.pauses.append(event.start)
             elif event.event == "weight_publish" and event.pool == "driver":
-                found.published.append((event.start, event.duration))
+                found.published.append((event.start, seconds))
             elif event.event == "weight_write":
                 found.stored = True
             elif (
@@ -167,7 +169,7 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0, tally: Tal
                 and not superseded(starts, step, event.end)
             ):
                 ranks = found.training[step]
-                ranks[event.worker] = ranks.get(event.worker, 0.0) + event.duration
+                ranks[event.worker] = ranks.get(event.worker, 0.0) + seconds
     return found
 
 
@@ -221,9 +223,10 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
     for pool in ("fast", "heavy"):
         by_worker = found.working([pool])
         if by_worker and (fit := fit_engines(by_worker)) is not None:
+            timeless = f"; left out: {fit.timeless:,} that took no time" if fit.timeless else ""
             notes.append(
                 f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
-                f"R² of their durations {fit.r_squared:.3f}"
+                f"R² of their durations {fit.r_squared:.3f}{timeless}"
             )
             fits[pool] = fit
         elif by_worker:

@@ -98,6 +98,29 @@ def test_lines_that_are_no_event_of_a_response_are_left_out(run: Path, line: byt
     assert fit_run(run) == before
 
 
+@pytest.mark.parametrize("seconds", [-0.5, 0.0])
+def test_attempts_that_took_no_time_are_left_out_and_counted(run: Path, seconds: float) -> None:
+    before = fit_run(run)
+    with (run / EVENTS_FOLDER / "step_0" / "worker_0.jsonl").open("ab") as file:
+        file.write(LASTS % b"%g" % seconds + b"\n")
+    after = fit_run(run)
+    assert "R² of their durations 1.000; left out: 1 that took no time" in after
+    assert yaml.safe_load(after) == yaml.safe_load(before)
+
+
+def test_updates_that_end_before_they_begin_took_no_time(run: Path) -> None:
+    for step in range(4):
+        for worker, pool, event in ((20, "driver", "weight_publish"), (0, "fast", "weight_pause")):
+            log = EventLog(run / EVENTS_FOLDER, worker, "fast-0" if pool == "fast" else pool, pool)
+            log.add(event, step + 2, 2e6 + 100 * step, -0.5)
+            log.flush()
+    file = run / "measured.yaml"
+    file.write_text(fit_run(run))
+    found = read_assumptions(file)
+    assert found.weight_publish_seconds == 0
+    assert found.weight_sync_seconds == pytest.approx(1.5)
+
+
 def test_other_files_among_those_of_events_are_passed_over(run: Path) -> None:
     before = fit_run(run)
     (run / EVENTS_FOLDER / "step_²").mkdir()
