@@ -44,6 +44,11 @@ METRICS_FILE = "metrics.jsonl"
 MOST_BYTES = 64 << 20
 """Most bytes of the file: one reads all of it at once."""
 
+_LARGEST = 1e100
+"""Of numbers up to this, squares can be summed; beyond it are those of a job that has come apart."""
+_LAST_STEP = 2**53
+"""What a float can hold."""
+
 # TensorBoard groups curves by what stands before the slash.
 _TAGS = {
     "loss": "train/loss",
@@ -281,7 +286,8 @@ def scalars(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_metrics(path: Path) -> Metrics:
-    """The metrics at `path`; empty where there is no file."""
+    """The metrics at `path`; empty where there is no file. A number that no figure can be made of is None, as
+    one is that is not finite."""
     metrics = Metrics()
     rows: dict[int, dict[str, Any]] = {}
     try:
@@ -295,12 +301,28 @@ def read_metrics(path: Path) -> Metrics:
             metrics.unreadable += 1
             continue
         step, when = row.get("step"), row.get("time")
-        if isinstance(step, int) and isinstance(when, (int, float)) and 0 <= when <= LATEST:
-            rows[step] = row
+        if (
+            isinstance(step, int)
+            and abs(step) <= _LAST_STEP
+            and isinstance(when, (int, float))
+            and 0 <= when <= LATEST
+        ):
+            rows[step] = {name: _usable(value) for name, value in row.items()}
         else:
             metrics.unreadable += 1
     metrics.rows = [rows[step] for step in sorted(rows)]
     return metrics
+
+
+def _usable(value: Any) -> Any:
+    """A value of a row, without numbers beyond `_LARGEST`."""
+    if isinstance(value, dict):
+        return {key: None if _is_beyond(item) else item for key, item in value.items()}
+    return None if _is_beyond(value) else value
+
+
+def _is_beyond(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) > _LARGEST
 
 
 def _finite(value: Any) -> Any:

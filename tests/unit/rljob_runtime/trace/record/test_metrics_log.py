@@ -283,6 +283,23 @@ def test_a_line_without_a_time_does_not_count(tmp_path: Path, line: str) -> None
     assert ([row["step"] for row in metrics.rows], metrics.unreadable) == ([0], 1)
 
 
+def test_numbers_that_no_figure_can_be_made_of_are_read_as_those_that_are_not_finite(tmp_path: Path) -> None:
+    row = {"equal_groups": 1e308, "samples": 10**400, "loss": -1e101, "masked": {"tokens": 1e308, "a": 1.0}}
+    (tmp_path / METRICS_FILE).write_text(json.dumps({"step": 0, "time": 1.0, "kl": 1e99, **row}) + "\n")
+    (found,) = read_metrics(tmp_path / METRICS_FILE).rows
+    assert found == {
+        "step": 0, "time": 1.0, "kl": 1e99, "equal_groups": None, "samples": None, "loss": None,
+        "masked": {"tokens": None, "a": 1.0},
+    }  # fmt: skip
+
+
+def test_a_step_that_no_run_reaches_is_a_damaged_line(tmp_path: Path) -> None:
+    lines = [{"step": 10**400, "time": 1.0}, {"step": 3, "time": 1.0}]
+    (tmp_path / METRICS_FILE).write_text("\n".join(map(json.dumps, lines)))
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert ([row["step"] for row in metrics.rows], metrics.unreadable) == ([3], 1)
+
+
 class Logged:
     """A logger that remembers."""
 

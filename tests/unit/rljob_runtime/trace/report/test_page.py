@@ -12,6 +12,7 @@ from rljob_runtime.evaluation.scores import GradedResponse, score_set
 from rljob_runtime.trace.analyse.analysis import analyse_run
 from rljob_runtime.trace.forecast.sizing import Unfinished
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE
 from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.record.unsent_log import KEPT, Unsent, append_unsent
 from rljob_runtime.trace.report import page as page_module
@@ -88,6 +89,18 @@ def test_a_run_that_is_routed_by_length_has_all_of_its_figures(tmp_path: Path) -
         assert heading in text, heading
     assert "division" not in text, "it is no work of the driver"
     assert len(page) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["equal_groups", "mixed_share", "samples", "reward_mean", "masked"])
+@pytest.mark.parametrize("value", [1e308, -1e308, 10**400])
+def test_a_report_of_a_run_with_numbers_that_no_figure_can_be_made_of(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    run = write_run(tmp_path, Job(steps=6, masked=0.2))
+    rows = [json.loads(line) for line in (run / METRICS_FILE).read_text().splitlines()]
+    odd: object = {"tokens": value} if name == "masked" else value
+    (run / METRICS_FILE).write_text("\n".join(json.dumps({**row, name: odd}) for row in rows))
+    checked(write_report(run))
 
 
 def test_a_report_of_a_run_whose_first_events_were_removed(tmp_path: Path) -> None:
