@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rljob_api.errors import Path
+from rljob_runtime.manifest.yaml_words import what
 
 _MAX_NODES = 100_000
 """With aliases a file of a few lines can stand for billions of values; a manifest has a few hundred."""
@@ -96,19 +97,9 @@ def parse(text: str) -> YamlSource:
         return _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {_what(error)}")]) from error
+        raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {what(error, text)}")]) from error
     except RecursionError:
         raise YamlError([(loader.line + 1, _TOO_DEEP)]) from None
-
-
-def _what(error: yaml.MarkedYAMLError) -> str:
-    """The parser's error in words."""
-    what = error.problem or error.context or "it cannot be parsed"
-    if "'\\t'" in what:
-        return "there is a tab: indent with spaces"
-    if error.context_mark is not None and "flow" in (error.context or ""):
-        return f"{what} (the [ or {{ of line {error.context_mark.line + 1} is open)"
-    return what
 
 
 def _only_document(loader: _Loader) -> yaml.Node:
@@ -126,6 +117,19 @@ def _only_document(loader: _Loader) -> yaml.Node:
     if found is None:
         raise YamlError([(1, "the file is empty")])
     return found
+
+
+def _joined(text: str) -> str:
+    """The text, with halves of characters, as JSON writes those beyond U+FFFF, put together."""
+    if not any("\ud800" <= each <= "\udfff" for each in text):
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        half = next(each for each in text if "\ud800" <= each <= "\udfff")
+        raise ValueError(
+            f"a \\u{ord(half):04x} is half of a character, and the other half is not there"
+        ) from None
 
 
 class _Reader:
@@ -161,10 +165,11 @@ class _Reader:
                 items.append(self._value(item, (*path, index)))
             return items
         try:
-            return self._loader.construct_object(node)
+            value = self._loader.construct_object(node)
+            return _joined(value) if isinstance(value, str) else value
         except (yaml.constructor.ConstructorError, ValueError) as error:
-            what = getattr(error, "problem", None) or str(error)
-            self._faults.append((node.start_mark.line + 1, f"cannot read this value: {what}"))
+            why = getattr(error, "problem", None) or str(error)
+            self._faults.append((node.start_mark.line + 1, f"cannot read this value: {why}"))
             return None
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
@@ -180,7 +185,13 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self._faults.append((line, "a key must be a plain word"))
+                # Such as {{ name }}, which to YAML is a mapping whose key is one.
+                hint = (
+                    " (a template that nobody has filled in?)"
+                    if isinstance(key_node, yaml.MappingNode)
+                    else ""
+                )
+                self._faults.append((line, f"a key must be a plain word{hint}"))
                 continue
             key = key_node.value
             self._lines[(*path, key)] = line

@@ -89,12 +89,30 @@ def test_anchors_and_merge_keys():
                 "expected a mapping or list of mappings for merging, but found scalar"),
             (4, "cannot read this value: could not determine a constructor for the tag '!no'")]),
         ("a: *b\n", [(1, "not YAML: found undefined alias 'b'")]),
+        ("a: {{ b }}\n", [(1, "a key must be a plain word (a template that nobody has filled in?)")]),
+        ('a: "\\ud83d"\n', [
+            (1, "cannot read this value: a \\ud83d is half of a character, and the other half is not "
+                "there")]),
+        ("a:\n  b: 1\n   c: 2\n  d: 3\n", [(3, "not YAML: mapping values are not allowed here: "
+            'either a value has ": " in it and needs quotes, or this line is indented too far, or the one '
+            "above it has no colon with a space behind")]),
+        ("a:\n  b: 1\n c: 2\n", [(3, "not YAML: this is indented otherwise than the block that begins in "
+            "line 1, all of whose fields begin in one column")]),
+        ("a: 1\n\u00a0b 2\nc: 3\n", [(3, "not YAML: line 2 has a character that looks like a space and is "
+            "none (U+00A0): type a space in its place")]),
+        ('a: "b\n', [(2, "not YAML: a text in quotes begins in line 1 and has no end: close its quotes")]),
+        ("a: @b\n", [(1, "not YAML: found character '@' that cannot start any token: put the value in "
+            "quotes")]),
     ],
 )  # fmt: skip
 def test_bad_yaml(text, faults):
     with pytest.raises(YamlError) as caught:
         parse(text)
     assert caught.value.faults == faults
+
+
+def test_characters_that_json_writes_in_two_halves_are_whole():
+    assert parse('{"a": "\\ud83d\\ude00!"}').value == {"a": "\U0001f600!"}
 
 
 def test_a_tag_constructs_nothing():
