@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rljob_api import RLJob
+from rljob_api.data import Reward
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.job_errors import OwnFunctionFailed
@@ -24,6 +25,7 @@ from rljob_runtime.manifest.logger_packages import check_loggers
 from rljob_runtime.manifest.no_effect import without_effect
 from rljob_runtime.manifest.traps import traps
 from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
+from rljob_runtime.samples import encode
 from rljob_runtime.weights.model_files import folder_parameters
 
 if TYPE_CHECKING:
@@ -106,6 +108,10 @@ def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Probl
     from rljob_runtime.rewards.calls import calls_of
 
     reward = job.spec.training.reward
+    if too_large := list(_too_large(reward)):
+        # No worker could be told of them.
+        yield from too_large
+        return
     calls = calls_of(reward)
     for refusal in _refusals(calls, folder) if host is None else _hosted_refusals(calls, folder, host):
         path: tuple[str | int, ...] = (*_TRAINING, "reward")
@@ -119,6 +125,20 @@ def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Probl
             yield Problem((*where, "arguments", *named), _clause(refusal.message))
         else:
             yield Problem((*path, "function"), _clause(refusal.message))
+
+
+def _too_large(reward: Reward) -> Iterator[Problem]:
+    """Arguments with integers that cannot be sent to the processes of the functions."""
+    several = ((("functions", index), each.arguments) for index, each in enumerate(reward.functions or ()))
+    for place, arguments in (((), reward.arguments), *several):
+        for name, value in arguments.items():
+            try:
+                encode(value)
+            except OverflowError:
+                yield Problem(
+                    (*_TRAINING, "reward", *place, "arguments", name),
+                    "has an integer of more than 64 bits, and a reward gets none: quote it",
+                )
 
 
 def _refusals(calls: "Sequence[FunctionCall]", folder: Path) -> "Iterator[Refusal]":

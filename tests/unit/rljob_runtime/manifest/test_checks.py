@@ -48,6 +48,12 @@ def mixed(other, **more):
             ["--local-dir '", "/my model'"],
         ),
         (
+            [],
+            {"training.reward": {"function": COPY["function"], "arguments": {"overrun_penalty": [9**40]}}},
+            "spec.training.reward.arguments.overrun_penalty",
+            ["has an integer of more than 64 bits, and a reward gets none: quote it"],
+        ),
+        (
             ["m/model.safetensors"],
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
