@@ -22,6 +22,14 @@ _NAMED_ROWS = 100
 """Rows that are looked at to name the fields that there are."""
 
 
+_OTHERS = {
+    b"\xff\xfe": "the file is UTF-16 text: write it as UTF-8",
+    b"\xfe\xff": "the file is UTF-16 text: write it as UTF-8",
+    b"PAR1": "the file is parquet: name it by data.parquet",
+}
+"""What else a file is, by what it begins with."""
+
+
 class JsonlSource:
     """A file with one JSON object per line; blank lines count as lines but are no rows."""
 
@@ -85,6 +93,9 @@ class JsonlSource:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if line.startswith(GZIP):
                 raise DataError(f"{self.name}: {COMPRESSED}") from error
+            for begin, other in _OTHERS.items():
+                if line.startswith(begin):
+                    raise DataError(f"{self.name}: {other}") from error
             text = line[:40].decode(errors="replace").strip()
             # A terminal would do what control characters say.
             shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -283,3 +283,17 @@ def test_generated_data_depends_on_the_seed() -> None:
 def test_generated_mistakes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"letters is 30, but the tokenizer's alphabet has only 26"):
         opened(tmp_path, generated={"task": "copy", "letters": 30})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"prompt": "a"}\n'.encode("utf-16"), "the file is UTF-16 text: write it as UTF-8"),
+        (b"PAR1\x15\x04\n", "the file is parquet: name it by data.parquet"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_as_such(tmp_path, content, words):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"a.jsonl: {words}"):
+        open_source(Data.model_validate({"jsonl": {"path": "a.jsonl"}}), tmp_path, seed=0, letters="")
