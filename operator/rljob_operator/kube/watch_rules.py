@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from random import Random
 
 from rljob_client.backoff import Backoff
-from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound, Unreachable
+from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound, TooManyRequests, Unreachable
 
 _HEALTHY_SECONDS = 10.0
 """A watch that lasted this long ends a row of failures."""
 _REFUSALS_BEFORE_LIST = 3
 """Refused watches in a row after which everything is listed: a list costs the server far more than a try."""
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
+_LONGEST_ASKED_SECONDS = 300.0
+"""A server that asks to be left alone for longer is asked again after this long: what it holds is needed."""
 
 
 def went_back(known: str, newest: str) -> bool:
@@ -54,7 +56,7 @@ class WatchRules:
             return Next(True, self.denial_seconds, failures)
         if isinstance(error, NoSuchResource):
             return Next(True, self.absent_seconds * (1.0 - self.backoff.jitter * random.random()), 0)
-        return Next(True, self.backoff.delay(failures + 1, random), failures + 1)
+        return Next(True, self._wait(error, failures + 1, random), failures + 1)
 
     def after_watch(
         self, error: ApiError | None, lasted_seconds: float, failures: int, random: Random
@@ -70,8 +72,13 @@ class WatchRules:
         # At once the first time: that is how a watch that was away for long begins again.
         if isinstance(error, Gone):
             return Next(True, 0.0 if failures == 0 else self.backoff.delay(failures, random), failures + 1)
-        wait = self.backoff.delay(failures + 1, random)
-        # Without a connection the place to go on from is still good, and lists cost much.
-        refused = error is not None and not isinstance(error, Unreachable)
+        wait = self._wait(error, failures + 1, random)
+        # Without a connection, and where the server has too much to do, the place to go on from is still
+        # good, and lists cost much.
+        refused = error is not None and not isinstance(error, Unreachable | TooManyRequests)
         relist = isinstance(error, NotFound) or (refused and failures + 1 >= _REFUSALS_BEFORE_LIST)
         return Next(relist, wait, failures + 1)
+
+    def _wait(self, error: ApiError | None, failures: int, random: Random) -> float:
+        asked = error.retry_after if error is not None else None
+        return max(self.backoff.delay(failures, random), min(asked or 0.0, _LONGEST_ASKED_SECONDS))

@@ -5,10 +5,21 @@ from random import Random
 import pytest
 
 from rljob_client.backoff import Backoff
-from rljob_client.errors import Forbidden, Gone, NoSuchResource, ServerError, Unreachable
+from rljob_client.errors import (
+    Forbidden,
+    Gone,
+    NoSuchResource,
+    Refusal,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
 from rljob_operator.kube.watch_rules import Next, WatchRules, went_back
 
 RULES = WatchRules(Backoff(1.0, 8.0, jitter=0.0), absent_seconds=15.0)
+BUSY = TooManyRequests("watch", "too many requests", Refusal(429))
+BUSY_FOR_A_MINUTE = TooManyRequests("watch", "too many requests", Refusal(429, retry_after=60.0))
+BUSY_FOR_A_DAY = TooManyRequests("watch", "too many requests", Refusal(429, retry_after=86400.0))
 CUT, GONE, REFUSED = Unreachable("watch", "cut"), Gone("watch", "too old"), ServerError("watch", "why not")
 
 
@@ -31,6 +42,10 @@ CUT, GONE, REFUSED = Unreachable("watch", "cut"), Gone("watch", "too old"), Serv
         # Refused again and again: the point may be one that never was.
         (REFUSED, 0.1, 0, Next(relist=False, wait_seconds=1.0, failures=1)),
         (REFUSED, 0.1, 2, Next(relist=True, wait_seconds=4.0, failures=3)),
+        # An API server that has too much to do is not asked for everything in addition, nor before it wants.
+        (BUSY, 0.1, 2, Next(relist=False, wait_seconds=4.0, failures=3)),
+        (BUSY_FOR_A_MINUTE, 0.1, 0, Next(relist=False, wait_seconds=60.0, failures=1)),
+        (BUSY_FOR_A_DAY, 0.1, 0, Next(relist=False, wait_seconds=300.0, failures=1)),
         # The type was removed: the list finds that out.
         (NoSuchResource("watch", "no"), 0.1, 0, Next(relist=True, wait_seconds=1.0, failures=1)),
     ],
@@ -45,6 +60,8 @@ def test_after_a_watch(error, lasted, failures, expected):
         (Unreachable("list", "cut"), 0, Next(True, 1.0, 1)),
         (Forbidden("list", "no"), 2, Next(True, 4.0, 3)),
         (NoSuchResource("list", "no"), 0, Next(True, 15.0, 0)),
+        (BUSY, 1, Next(True, 2.0, 2)),
+        (BUSY_FOR_A_MINUTE, 1, Next(True, 60.0, 2)),
     ],
 )
 def test_after_a_list(error, failures, expected):
