@@ -59,7 +59,8 @@ class JobStore:
         """UIDs of jobs that the informer has yet to find gone."""
         self._heard: dict[JobRef, int] = {}
         """The newest versions of which there was word, where the informer has yet to bring them."""
-        self._phases: Counter[str] = Counter()
+        self._phases: dict[str, Counter[str]] = {}
+        """How many jobs are in each phase, by namespace."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -72,9 +73,9 @@ class JobStore:
         """All that exist."""
         return list(self._entries)
 
-    def count(self, phase: str) -> int:
-        """How many jobs are in a phase."""
-        return self._phases[phase]
+    def count(self, phase: str, left: Callable[[str], bool]) -> int:
+        """How many jobs are in a phase, without those of namespaces that are `left` to others."""
+        return sum(phases[phase] for namespace, phases in self._phases.items() if not left(namespace))
 
     def read(self, item: RLJobItem) -> Entry:
         """What is kept of a job."""
@@ -147,11 +148,14 @@ class JobStore:
 
     def _put(self, ref: JobRef, entry: Entry | None) -> None:
         old = self._entries.pop(ref, None)
+        phases = self._phases.setdefault(ref[0], Counter())
         if old is not None:
-            self._phases[_phase(old)] -= 1
+            phases[_phase(old)] -= 1
         if entry is not None:
-            self._phases[_phase(entry)] += 1
+            phases[_phase(entry)] += 1
             self._entries[ref] = entry
+        if not phases.total():
+            del self._phases[ref[0]]
 
 
 def _phase(entry: Entry) -> str:

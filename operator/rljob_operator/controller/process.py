@@ -115,8 +115,7 @@ class OperatorProcess:
         self._heads = LastHeads()
         self._workers = LostWorkers()
         self._leading = False
-        # 0 in replicas that do not lead: summed over those of an operator each job counts once.
-        self._metrics.count_jobs(get_args(Phase), lambda phase: self._leading * self._jobs.count(phase))
+        self._metrics.count_jobs(get_args(Phase), self._count)
 
     async def run(self) -> int | None:
         """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance."""
@@ -224,7 +223,7 @@ class OperatorProcess:
         elif self._queue is not None:
             wanted = 1 + sum(replicas(entry.job.spec, pool) for pool in POOLS)
             ready = sum(pod.ready for pod in pods)
-            starting = self._jobs.count("Starting")
+            starting = self._count("Starting")
             self._queue.add(ref, gather_seconds(entry.job.status.phase, ready >= wanted, starting))
 
     def _start(self, stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -304,6 +303,13 @@ class OperatorProcess:
             self._leading = False
             await self._queue.stop(_STOP_SECONDS)
             await recorder.stop(_STOP_SECONDS)
+
+    def _count(self, phase: str) -> int:
+        """The jobs of a phase that are this replica's: summed over all replicas of all operators, each job
+        counts once."""
+        if not self._leading or self._elsewhere is None:
+            return 0
+        return self._jobs.count(phase, self._elsewhere.left)
 
     def _alive(self) -> str | None:
         """That this answers shows that the loop runs, which is all that a restart would mend."""

@@ -166,6 +166,11 @@ class Site:
         entry = self.store.get(REF)
         return None if entry is None else (entry.job.status.attempt, int(entry.version))
 
+    @property
+    def count(self):
+        """The jobs that have not begun."""
+        return self.store.count("Pending", lambda namespace: False)
+
 
 class TestViews:
     """What the informer brings, and what the operator's own requests are answered."""
@@ -206,10 +211,10 @@ class TestViews:
         assert site.known == (1, 5)
         site.store.drop(REF, "u")
         site.watch(1, 6)
-        assert site.known is None and site.woken == 2 and site.store.count("Pending") == 0
+        assert site.known is None and site.woken == 2 and site.count == 0
         site.watch(None, 7)
         site.watch(0, 9, "v")
-        assert site.known == (0, 9) and site.woken == 3 and site.store.count("Pending") == 1
+        assert site.known == (0, 9) and site.woken == 3 and site.count == 1
 
     def test_word_of_a_newer_version_makes_it_read_unless_the_watch_brings_it(self):
         site = Site()
@@ -224,3 +229,14 @@ class TestViews:
         assert site.hear(9)
         site.answer(2, 9)
         assert not site.store.behind(REF) and site.known == (2, 9)
+
+
+def test_jobs_of_a_namespace_with_an_operator_of_its_own_are_counted_by_that_one_alone():
+    store = JobStore(lambda ref: None, {})
+    for namespace in ("default", "theirs"):
+        made = item({"/metadata.namespace": namespace})
+        store.seen((namespace, "math"), store.read(made))
+    theirs = {"theirs"}
+    assert store.count("Pending", theirs.__contains__) == 1
+    theirs.clear()
+    assert store.count("Pending", theirs.__contains__) == 2
