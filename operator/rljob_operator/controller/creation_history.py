@@ -12,6 +12,7 @@ from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import CreationFailure, Job, Observed
 from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, RestoreAccess
+from rljob_operator.plan.refusal_words import steady
 
 _RECHECK = timedelta(seconds=420)
 """Between two checks of one job's access objects: shorter than the shortest resync, so that every resync
@@ -70,7 +71,7 @@ class CreationHistory:
         before = self._failed.get(ref)
         wait = timedelta(seconds=error.again_seconds)
         creation_failure = CreationFailure(
-            job.status.cluster_name or "", error.reason, str(error), now + wait
+            job.status.cluster_name or "", error.reason, steady(str(error)), now + wait
         )
         self._failed[ref] = _Failed(job.uid, job.generation, creation_failure, wait)
         return before is None or before.creation_failure.message != creation_failure.message

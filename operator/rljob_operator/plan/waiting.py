@@ -1,7 +1,7 @@
 """What a job waits for, in one sentence for people.
 
 Guarantees: a sentence changes only when what it speaks of does: it holds no durations that grow, and
-none of the scheduler's counts of nodes.
+none of the scheduler's counts of nodes, nor what others use of a quota.
 """
 
 import re
@@ -15,6 +15,7 @@ from rljob_operator.plan.attempt import Attempt, alive, dead
 from rljob_operator.plan.conditions import Row
 from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, CreationFailure, Observed, Pod
 from rljob_operator.plan.pools import counted, wanted
+from rljob_operator.plan.refusal_words import steady
 
 NOTICE = timedelta(seconds=10)
 """KubeRay makes the first pod of a RayCluster, or writes its status, within this time: else it is told."""
@@ -59,8 +60,8 @@ def _failed_to_create(observed: Observed, name: str) -> Row | None:
 
 
 def _clause(words: str) -> str:
-    """Another program's words in one line, without a full stop at the end: ours go on."""
-    return " ".join(words.split()).rstrip(".")
+    """Another program's words without a full stop at the end: ours go on."""
+    return steady(words).rstrip(".")
 
 
 def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None, now: datetime) -> Row:

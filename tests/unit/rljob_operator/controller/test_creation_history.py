@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from rljob_operator.controller.access import Taken
+from rljob_operator.controller.access import Refused, Taken
 from rljob_operator.controller.creation_history import CreationHistory
 from rljob_operator.plan.plan import RestoreAccess
 from tests.support.operator.observations import running
@@ -39,3 +39,11 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer():
         creations.known(ref, observed, back + timedelta(seconds=10)).creation_failure
         == known.creation_failure
     )
+
+
+def test_a_refusal_in_which_others_numbers_alone_differ_is_no_news():
+    creations, job, ref = CreationHistory(), running().job, ("default", "a")
+    said = "exceeded quota: one, requested: secrets=1, used: secrets={}, limited: secrets=9"
+    assert creations.failed(ref, job, Refused(said.format(9)), BEGIN)
+    assert not creations.failed(ref, job, Refused(said.format(11)), BEGIN)
+    assert creations.failed(ref, job, Refused("a webhook says no"), BEGIN)

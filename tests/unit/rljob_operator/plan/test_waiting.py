@@ -37,6 +37,12 @@ ASKED = observe(NEW, planned(NEW, 0))
 SEEN = replace(ASKED, clusters=(cluster(),), pods=pods())
 UNSEEN = replace(ASKED, clusters=(cluster(status_seen=False),))
 REFUSED = CreationFailure("math-1", "RayClusterRefused", "the webhook says no.\n  Twice.", at(30))
+OVER_QUOTA = (
+    'pods "math-1-trainer-worker-{suffix}" is forbidden: exceeded quota: gpus, requested: '
+    "requests.nvidia.com/gpu=8,pods=1, used: requests.nvidia.com/gpu={used},pods=9, limited: "
+    "requests.nvidia.com/gpu=16,pods=9"
+)
+"""As the API server says it: of a pod whose name it has just made up, beside what others use now."""
 UNTIL = "; start deadline 14:32 UTC."
 
 
@@ -99,6 +105,17 @@ CASES = {
         replace(ASKED, clusters=(cluster(refusal="min is above  MAX."),)),
         5,
         ("False", "RayClusterRefused", f"KubeRay refuses RayCluster math-1: min is above MAX{UNTIL}"),
+    ),
+    "a quota is used up": (
+        replace(ASKED, clusters=(cluster(refusal=OVER_QUOTA.format(suffix="x7k2p", used=9)),)),
+        5,
+        (
+            "False",
+            "RayClusterRefused",
+            'KubeRay refuses RayCluster math-1: pods "math-1-trainer-worker-*" is forbidden: exceeded quota: '
+            "gpus, requested: requests.nvidia.com/gpu=8,pods=1, limited: requests.nvidia.com/gpu=16,pods=9"
+            + UNTIL,
+        ),
     ),
     "kuberay does not see what it has made": (
         replace(ASKED, clusters=(cluster(refusal='services "math-1-head-svc"  already exists.\n'),)),
@@ -263,3 +280,20 @@ def test_the_schedulers_reasons_are_sorted_named_once_and_cut():
     assert without_counts(message) == "a, b"
     assert without_counts("0/1 nodes are available: 1 a, .") == "a"
     assert without_counts("0/9 nodes are available: 9 " + "x" * 300 + ".") == "x" * 200
+
+
+def test_a_quota_that_is_used_up_is_told_in_the_same_words_with_each_try():
+    told = [
+        (
+            row(replace(ASKED, clusters=(cluster(refusal=said),))),
+            row(replace(ASKED, creation_failure=replace(REFUSED, message=said))),
+        )
+        for said in (OVER_QUOTA.format(suffix="x7k2p", used=9), OVER_QUOTA.format(suffix="bq4zt", used=12))
+    ]
+    assert told[0] == told[1], "what others use, or a pod's new name, is no news of this job"
+
+
+@pytest.mark.parametrize("name", ["math-1-head", "math-1-trainer-worker", "data-loader"])
+def test_names_that_are_not_made_up_with_each_try_are_told_whole(name):
+    refusal = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest"'
+    assert row(replace(ASKED, clusters=(cluster(refusal=refusal),)))[2].count(f'"{name}"') == 1
