@@ -62,6 +62,12 @@ def reason(status: Status, kind: ConditionType) -> str | None:
     return None if entry is None else entry.reason
 
 
+def as_before(status: Status, kind: ConditionType) -> tuple[Row, ...]:
+    """What the condition says already, to be said of this generation, too; empty where there is none."""
+    old = condition(status, kind)
+    return () if old is None else (Row(kind, old.status, old.reason, old.message),)
+
+
 def finished(status: Status) -> bool:
     """Whether the job has come to its end."""
     return holds(status, "Complete") or holds(status, "Failed")

@@ -26,7 +26,7 @@ from rljob_operator.plan import (
 )
 from rljob_operator.plan.accepted import accepted
 from rljob_operator.plan.attempt import Attempt, attempt_of, completed
-from rljob_operator.plan.conditions import Row, condition, holds, put
+from rljob_operator.plan.conditions import Row, as_before, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
 from rljob_operator.plan.observed import GROUPS, POOLS, Group, Observed, Pool
 from rljob_operator.plan.plan import Action
@@ -236,10 +236,10 @@ def _health(
     deadline = None if runs else deadlines.start_text(status, spec)
     ready = waiting.pods_ready(attempt, spec, observed, deadline, now)
     if ready.status == "False" and not runs:
-        return ready, queueing.starting(status)
+        return ready, queueing.starting(status), *as_before(status, "Degraded")
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
     if queueing.holding(attempt.cluster) is not None:
-        return ready, running
+        return ready, running, *as_before(status, "Degraded")
     degraded = _degraded(observed, spec, status, attempt)
     return ready, running, silence.noted(degraded, attempt, status, now)
 

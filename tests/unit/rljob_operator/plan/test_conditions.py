@@ -16,6 +16,7 @@ from tests.support.operator.observations import (
     at,
     cluster,
     end,
+    observe,
     planned,
     pod,
     pods,
@@ -210,6 +211,19 @@ def test_every_condition_speaks_of_the_generation_that_was_looked_at():
     edited = replace(observed, job=replace(observed.job, generation=5))
     assert {entry.observed_generation for entry in planned(edited, 100).status.conditions} == {5}
     assert planned(edited, 100).status.observed_generation == 5
+
+
+def test_degraded_speaks_of_the_newest_generation_also_while_the_next_attempt_starts():
+    """`kubectl wait` passes over a condition of an older one."""
+    running_one = running()
+    lost = replace(running_one, pods=(), lost_heads=(pod("head"),))
+    ended = replace(observe(lost, planned(lost, 200)), clusters=(), lost_heads=())
+    begun = observe(ended, planned(ended, 300))
+    starting = replace(begun, job=replace(begun.job, generation=7))
+    plan = planned(starting, 310)
+    assert said_of(plan, "Running") == ("False", "Starting", "Attempt 2 starts.")
+    assert said_of(plan, "Degraded") == ("False", "NotRunning", "No attempt runs.")
+    assert {entry.observed_generation for entry in plan.status.conditions} == {7}
 
 
 def test_a_message_never_changes_because_time_passes():

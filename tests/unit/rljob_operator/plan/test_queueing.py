@@ -139,6 +139,12 @@ def test_an_eviction_waits_for_the_driver_and_loses_no_worker():
     assert said_of(plan, "Degraded")[0] == "False"
 
 
+def test_conditions_of_a_job_that_is_being_evicted_speak_of_the_newest_generation():
+    edited = evicted()
+    edited = replace(edited, job=replace(edited.job, generation=7))
+    assert {entry.observed_generation for entry in planned(edited, 5201).status.conditions} == {7}
+
+
 def test_a_start_deadline_does_not_end_a_job_that_is_being_evicted():
     admitted = replace(waiting(), clusters=(ADMITTED,))
     starting = observe(admitted, planned(admitted, 5000), clusters=(HELD,))
