@@ -8,6 +8,7 @@ Event alone that it refuses a RayCluster, or that a pod cannot be created.
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from rljob_api import Metadata, Spec
@@ -32,6 +33,7 @@ from rljob_operator.render.template_refusals import (
     template_problems,
 )
 
+_HUGE_PAGES = "hugepages-"
 _TAKEN_PATHS = ("/tmp", "/dev", "/proc", "/sys", "/var/run", "/run")
 """Folders of the system or of other volumes of the pods."""
 _PROGRAM_PATHS = (
@@ -206,8 +208,10 @@ def _resources(resources: Resources, device: str | None, devices: int, at: Path)
                     yield Problem(
                         (*at, side, name), f"must be {devices} ({why}), or be left out (found {quantity})"
                     )
+            elif why_not := _indivisible(name, quantity):
+                yield Problem((*at, side, name), f"{why_not} (found {quantity})")
             # Names without a domain are Kubernetes' own; the API server refuses those it does not know.
-            elif "/" not in name and not overcommitted(name) and not name.startswith("hugepages-"):
+            elif "/" not in name and not overcommitted(name) and not name.startswith(_HUGE_PAGES):
                 yield Problem(
                     (*at, side, name),
                     "is no resource of Kubernetes: write cpu, memory, ephemeral-storage, hugepages-SIZE, or "
@@ -225,3 +229,23 @@ def _resources(resources: Resources, device: str | None, devices: int, at: Path)
                 (*at, "requests", name),
                 f"must equal the limit of {allowed}, or be left out: no overcommitting (found {asked})",
             )
+
+
+def _indivisible(name: str, quantity: str) -> str | None:
+    """What the API server finds wrong with an amount in each pod, once KubeRay makes it."""
+    if name.startswith(_HUGE_PAGES):
+        size = _page_size(name)
+        whole = size is not None and amount(quantity) % size == 0
+        return None if whole else "must be a multiple of the page's size, as in its name"
+    # Native ones with a domain, such as kubernetes.io/batch-cpu, have parts.
+    if "/" not in name or "kubernetes.io/" in name or amount(quantity).denominator == 1:
+        return None
+    return "must be a whole number: Kubernetes gives no part of one"
+
+
+def _page_size(name: str) -> Fraction | None:
+    try:
+        size = amount(name.removeprefix(_HUGE_PAGES))
+    except (ValueError, ZeroDivisionError):
+        return None
+    return size if size > 0 else None

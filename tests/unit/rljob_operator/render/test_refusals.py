@@ -9,6 +9,7 @@ import yaml
 from rljob_api import Metadata
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
 from rljob_operator.render.refusals import metadata_refusals
+from rljob_operator.render.rewards import SOCKETS_PATH
 from tests.support.operator.refused_specs import HEAD, POOLS, container, spec, template
 from tests.support.valid_jobs import GOOD
 
@@ -59,6 +60,26 @@ REFUSED = {
         {"pools.trainer.replicas": 2, "training.checkpoint.path": "checkpoints"},
         "spec.storage.volume",
         "or set pools.trainer.replicas to 1",
+    ),
+    "a part of a device": (
+        {"pools.trainer.resources": {"limits": {"rdma/hca": "500m"}}},
+        f"{POOLS}.trainer.resources.limits.rdma/hca",
+        "must be a whole number: Kubernetes gives no part of one (found 500m)",
+    ),
+    "a part of another vendor's accelerator": (
+        {"pools.head.resources": {"requests": {"nvidia.com/gpu": "0.5"}}},
+        f"{POOLS}.head.resources.requests.nvidia.com/gpu",
+        "must be a whole number: Kubernetes gives no part of one (found 0.5)",
+    ),
+    "a part of a huge page": (
+        {"pools.trainer.resources": {"limits": {"hugepages-2Mi": "3Mi"}}},
+        f"{POOLS}.trainer.resources.limits.hugepages-2Mi",
+        "must be a multiple of the page's size, as in its name (found 3Mi)",
+    ),
+    "huge pages of no size": (
+        {"pools.trainer.resources": {"limits": {"hugepages-1/0": "4Mi"}}},
+        f"{POOLS}.trainer.resources.limits.hugepages-1/0",
+        "must be a multiple of the page's size, as in its name (found 4Mi)",
     ),
     "a volume's name": (
         {"storage.volume": {"name": "runs", "nfs": {}}},
@@ -201,6 +222,22 @@ ALLOWED = {
         "pools.trainer": {"sharedMemory": "64Gi", "resources": {"requests": {"memory": "1Gi"}}}
     },
     "huge pages": {"pools.trainer.resources": {"limits": {"hugepages-2Mi": "64Mi"}}},
+    "whole devices in other forms": {
+        "pools.trainer.resources": {
+            "limits": {"rdma/hca": "2.0", "vendor.com/port": "3000m", "vendor.com/unit": "1k"}
+        }
+    },
+    "a part of what is native to Kubernetes": {
+        "pools.trainer.resources": {"requests": {"kubernetes.io/batch-cpu": "500m"}}
+    },
+    "the reward function's sockets on another volume": template(
+        "head",
+        volumes=[{"name": "fast", "emptyDir": {"medium": "Memory"}}],
+        containers=[
+            {"name": name, "volumeMounts": [{"name": "fast", "mountPath": SOCKETS_PATH}]}
+            for name in ("driver", "rewards")
+        ],
+    ),
     "a sidecar with a command": container("trainer", "log", image="b", command=["tail"], workingDir="/"),
     "scratch on a volume": template("trainer", volumes=[{"name": "tmp", "ephemeral": {}}]),
     "a mount beside ours": container(
