@@ -11,7 +11,7 @@ from typing import Any
 from rljob_api.errors import Path, Problem
 from rljob_operator.render import keys, rewards
 from rljob_operator.render.access import TOKEN_VOLUME
-from rljob_operator.render.names import HEAD_CONTAINER
+from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, REWARDS_CONTAINER
 from rljob_operator.render.storage import RUNS, SCRATCH, SCRATCH_PATH, SHARED_MEMORY, SHARED_MEMORY_PATH
 
 
@@ -174,6 +174,28 @@ def _containers(pod: Mapping[str, Any], names: Names, at: Path) -> Iterator[Prob
         yield from image_problems(container.get("image"), (*at, "containers", index, "image"))
         if container["name"] in names.containers:
             yield from _own_container(container, names, (*at, "containers", index))
+    if names.head:
+        yield from _sockets(_mappings(pod.get("containers")), (*at, "containers"))
+
+
+def _sockets(containers: list[Mapping[str, Any]], at: Path) -> Iterator[Problem]:
+    """A mount over the folder of the reward function's sockets that keeps the driver from them: it would wait
+    for them in vain."""
+    found = {
+        container["name"]: (mount.get("name"), (*at, index, "volumeMounts", place))
+        for index, container in enumerate(containers)
+        if container["name"] in (DRIVER_CONTAINER, REWARDS_CONTAINER)
+        for place, mount in enumerate(_mappings(container.get("volumeMounts")))
+        if _mounted_at(mount) == rewards.SOCKETS_PATH
+    }
+    volumes = {volume for volume, _ in found.values()}
+    if len(found) == 1 or len(volumes) > 1:
+        _, where = next(iter(found.values()))
+        yield Problem(
+            where,
+            f"{rewards.SOCKETS_PATH} is where the driver reaches the reward function: {DRIVER_CONTAINER} and "
+            f"{REWARDS_CONTAINER} must mount one volume there",
+        )
 
 
 def _own_container(container: Mapping[str, Any], names: Names, at: Path) -> Iterator[Problem]:
@@ -211,7 +233,7 @@ def _environment(variables: list[Mapping[str, Any]], at: Path) -> Iterator[Probl
 def _mounts(mounts: list[Mapping[str, Any]], runs: str, at: Path) -> Iterator[Problem]:
     shared = {SCRATCH_PATH: SCRATCH, f"{SCRATCH_PATH}/ray": SCRATCH, SHARED_MEMORY_PATH: SHARED_MEMORY}
     for index, mount in enumerate(mounts):
-        path = str(mount.get("mountPath")).rstrip("/")
+        path = _mounted_at(mount)
         if path == runs:
             yield Problem((*at, index), f"{path} is where spec.storage.volume is mounted")
         elif path == keys.FOLDER:
@@ -222,6 +244,10 @@ def _mounts(mounts: list[Mapping[str, Any]], runs: str, at: Path) -> Iterator[Pr
                 f"{path} must stay as it is, for containers share it; to change what is mounted there, give "
                 f"template.spec.volumes an item named {shared[path]}",
             )
+
+
+def _mounted_at(mount: Mapping[str, Any]) -> str:
+    return str(mount.get("mountPath")).rstrip("/")
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_operator.render import refusals
+from rljob_operator.render.rewards import SOCKETS_PATH
 from tests.support.operator.refused_specs import HEAD, POOLS, TRAINER, container, spec, template
 
 REFUSED = {
@@ -31,6 +32,16 @@ REFUSED = {
         {"pools.head.template": {"metadata": {"name": "x"}}},
         f"{POOLS}.head.template.metadata.name",
         "must not be set: of a pod's metadata, labels and annotations are yours",
+    ),
+    "a mount over the reward function's sockets, for the driver alone": (
+        container("head", "driver", volumeMounts=[{"name": "x", "mountPath": f"{SOCKETS_PATH}/"}]),
+        f"{HEAD}.containers[0].volumeMounts[0]",
+        "is where the driver reaches the reward function: driver and rewards must mount one volume there",
+    ),
+    "a mount over the reward function's sockets, for that alone": (
+        container("head", "rewards", volumeMounts=[{"name": "x", "mountPath": SOCKETS_PATH}]),
+        f"{HEAD}.containers[0].volumeMounts[0]",
+        "is where the driver reaches the reward function",
     ),
     "labels taken away": (
         {"pools.head.template": {"metadata": {"labels": None}}},
