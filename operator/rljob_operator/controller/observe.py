@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from rljob_api.status import Status
 from rljob_client.resources import CORE_EVENTS
 from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent
@@ -98,7 +99,8 @@ class Observer:
         )
         pods = tuple(self._informers.pods.of(ref).values())
         heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
-        observed = Observed(entry.job, clusters, pods, heads, workers, kuberay, detail)
+        taken = self._workers.taken(ref, entry.job.status.attempt, _step(entry.job.status))
+        observed = Observed(entry.job, clusters, pods, heads, workers, taken, kuberay, detail)
         # The UID of a head becomes part of a request.
         known = replace(observed, job=replace(entry.job, status=readable(observed, now)))
         trace = await self._trace(ref, known)
@@ -136,6 +138,12 @@ class Observer:
         """The job is another operator's: what this one did to its objects is of the past."""
         self._workers.forget(ref)
         self._mutations.forget(ref)
+
+
+def _step(status: Status) -> int:
+    """The last that the driver of the newest attempt has told of; 0: of none."""
+    training = status.training
+    return training.step if training is not None and training.attempt == status.attempt else 0
 
 
 def _newest(warnings: Iterable[ClusterWarning], uid: str) -> str | None:

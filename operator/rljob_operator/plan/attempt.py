@@ -48,6 +48,8 @@ class Attempt:
     """Pods of the attempt, the head included."""
     workers: dict[Pool, tuple[Pod, ...]]
     """By pool, every pod that exists."""
+    taken_trainers: tuple[Pod, ...]
+    """Trainer pods that the cluster took, of which some may be gone, and since when no step was trained."""
     reported: datetime | None
     """When the driver of this very RayCluster wrote its newest report, by the clock of its node. None: it has
     written none; then there may not have been a head yet."""
@@ -80,15 +82,7 @@ def attempt_of(observed: Observed) -> Attempt | None:
     if name is None:
         return None
     cluster = next((cluster for cluster in own_clusters(observed) if cluster.name == name), None)
-    pods = [
-        pod
-        for pod in observed.pods
-        if pod.cluster == name
-        and pod.attempt == status.attempt
-        and pod.cluster_uid
-        # A RayCluster that is deleted and made again keeps its name, but not its UID.
-        and (cluster is None or pod.cluster_uid == cluster.uid)
-    ]
+    pods = _own(observed.pods, name, status.attempt, cluster)
     recorded = status.head_pod or _first_lost(observed, name, cluster)
     head = _head(pods, recorded, cluster)
     return Attempt(
@@ -100,9 +94,23 @@ def attempt_of(observed: Observed) -> Attempt | None:
         last_head=next((pod for pod in observed.lost_heads if pod.uid == recorded), None),
         pods=len(pods),
         workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
+        taken_trainers=tuple(_own(observed.taken_trainers, name, status.attempt, cluster)),
         reported=_reported(status, cluster),
         completed=completed(status),
     )
+
+
+def _own(pods: Iterable[Pod], name: str, attempt: int, cluster: Cluster | None) -> list[Pod]:
+    """Those of the attempt whose RayCluster has this name."""
+    return [
+        pod
+        for pod in pods
+        if pod.cluster == name
+        and pod.attempt == attempt
+        and pod.cluster_uid
+        # A RayCluster that is deleted and made again keeps its name, but not its UID.
+        and (cluster is None or pod.cluster_uid == cluster.uid)
+    ]
 
 
 def completed(status: Status) -> bool:

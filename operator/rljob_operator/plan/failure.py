@@ -9,7 +9,7 @@ whether the operator saw how its head pod ended or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 a limited number of times; beyond it the driver exits with 1. That exit code does not count against
-backoffLimit where the cluster took a trainer pod.
+backoffLimit where the cluster took a trainer pod, and the training has not come further since.
 """
 
 import signal
@@ -168,7 +168,9 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if not _by_itself(end, head):
         return _lost(f"The driver ended: {_words(end, told_to_end=True)} ({_fate(head)})")
     # The driver gives up when trainers keep dying: by its exit code that is its own failure.
-    taken = [pod.name for pod in attempt.workers["trainer"] if _cluster_took(pod)]
+    there = [pod.name for pod in attempt.workers["trainer"] if cluster_took(pod)]
+    # By then KubeRay has most often replaced it, in vain.
+    taken = there or [pod.name for pod in attempt.taken_trainers]
     if end.exit_code == DriverExit.FAILED and taken:
         return Ending(
             Kind.DISRUPTED, "AttemptFailed", f"{text} (trainer pod {taken[0]} was taken by the cluster)"
@@ -184,7 +186,8 @@ def _before(end: ContainerEnd, head: Pod) -> str:
     return f" (container {helper.name} had ended before: {_words(helper.end)})"
 
 
-def _cluster_took(worker: Pod) -> bool:
+def cluster_took(worker: Pod) -> bool:
+    """Whether a worker was ended by its node or the cluster, and not by what it did itself."""
     lost = worker.main is not None and worker.main.reason in _UNWITNESSED
     return lost if worker.disrupted is None else worker.disrupted != EVICTED
 

@@ -214,6 +214,9 @@ class Observed:
     lost_workers: tuple[Pod, ...] = ()
     """Workers that ran and have ended or gone since the last plan was carried out, as they were last seen:
     KubeRay may have replaced them already. Empty after a restart of the operator."""
+    taken_trainers: tuple[Pod, ...] = ()
+    """Trainer pods that the cluster took, as they were last seen, and since when the driver has told of no
+    step: told already or not. Empty after a restart of the operator."""
     kuberay: Literal["ready", "missing", "unsupported"] = "ready"
     """Whether the cluster serves RayClusters: missing, it has no such kind; unsupported, not with the fields
     that are needed."""

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rljob_operator.controller.lost_workers import LostWorkers
 from tests.support.operator.observations import at, end, pod, pods, waiting_pod
 
@@ -48,3 +50,51 @@ class TestLostWorkers:
         workers.forget(REF)
         workers.see(REF, [])
         assert workers.of(REF) == ()
+
+
+TAKEN = replace(pod("trainer"), disrupted="EvictionByEvictionAPI", deleting=at(30))
+
+
+class TestTakenTrainers:
+    @pytest.mark.parametrize(
+        ("last", "known"),
+        [
+            (TAKEN, ["0"]),
+            (replace(TAKEN, disrupted=None), []),
+            (replace(TAKEN, disrupted="Evicted"), []),
+            (replace(TAKEN, role=FAST), []),
+        ],
+        ids=["by the cluster", "by somebody", "for its own disk", "an engine"],
+    )
+    def test_one_is_known_also_once_it_is_told_and_gone(self, last, known):
+        before = replace(last, disrupted=None, deleting=None)
+        workers, _ = lost([before], [last], [])
+        workers.told(REF, workers.of(REF))
+        assert [each.name[-1] for each in workers.taken(REF, 1, 5)] == known
+
+    @pytest.mark.parametrize(
+        ("steps", "known"),
+        [
+            ([5, 5, 5], True),
+            ([5, 3], True),
+            ([5, 6], False),
+            ([5, 3, 3, 4], False),
+        ],
+        ids=[
+            "nothing is trained",
+            "it begins again at a checkpoint",
+            "a step",
+            "a step after the checkpoint",
+        ],
+    )
+    def test_it_counts_until_the_training_has_come_further(self, steps, known):
+        workers, _ = lost([pod("trainer")], [TAKEN], [])
+        found = [workers.taken(REF, 1, step) for step in steps]
+        assert bool(found[-1]) == known
+
+    def test_it_is_of_no_account_for_the_next_attempt_nor_for_a_job_that_is_gone(self):
+        workers, _ = lost([pod("trainer")], [TAKEN], [])
+        assert workers.taken(REF, 1, 5) and not workers.taken(REF, 2, 0)
+        workers, _ = lost([pod("trainer")], [TAKEN], [])
+        workers.forget(REF)
+        assert not workers.taken(REF, 1, 5)

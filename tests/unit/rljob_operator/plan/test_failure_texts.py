@@ -244,6 +244,21 @@ def test_a_trainer_that_the_cluster_took_excuses_a_driver_that_gives_up_alone(co
     assert ending(attempt_of(observed), at(120)) == Ending(kind, "AttemptFailed", message)
 
 
+@pytest.mark.parametrize(
+    ("taken", "kind"),
+    [
+        (TAKEN, Kind.DISRUPTED),
+        (replace(TAKEN, cluster_uid="an earlier one's"), Kind.FAILED),
+        (replace(TAKEN, attempt=2), Kind.FAILED),
+    ],
+    ids=["of this attempt", "of another RayCluster", "of another attempt"],
+)
+def test_a_trainer_that_was_taken_excuses_the_driver_also_once_it_is_replaced(taken, kind):
+    gives_up = with_pods(running(), replace(pod("head"), driver=end(1)))
+    found = ending(attempt_of(replace(gives_up, taken_trainers=(taken,))), at(120))
+    assert (found.kind, TRAINER_TAKEN in found.message) == (kind, kind is Kind.DISRUPTED)
+
+
 @pytest.mark.parametrize("reason", ["Unknown", "ContainerStatusUnknown"])
 def test_a_trainer_whose_node_started_again_was_taken_by_the_cluster(reason):
     lost = replace(pod("trainer"), phase="Failed", main=end(255, "", reason), ready=False)
