@@ -145,7 +145,8 @@ class Actor:
         # With the UID: one of the same name that was made since is not meant.
         noted = {"uid": action.cluster_uid, "annotations": {HEAD: action.head}}
         try:
-            answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, {"metadata": noted})
+            with refusals(_named(action.cluster)):
+                answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, {"metadata": noted})
         except (NotFound, Conflict) as error:
             raise Stale(f"RayCluster {action.cluster} is another one, or is gone") from error
         self._mutations.changed(ref, _seen(answer))
@@ -172,10 +173,16 @@ class Actor:
         # A merge patch replaces lists whole: all groups go back as they were read.
         changes = {"spec": {"workerGroupSpecs": groups}}
         try:
-            answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, changes, version)
+            with refusals(_named(action.cluster)):
+                answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, changes, version)
         except Conflict as error:
             raise Stale(f"RayCluster {action.cluster} was changed meanwhile") from error
         self._mutations.changed(ref, _seen(answer))
+
+
+def _named(cluster: str) -> Mapping[str, Any]:
+    """A RayCluster of which no more than the name is needed."""
+    return {"kind": RAY_CLUSTERS.kind, "metadata": {"name": cluster}}
 
 
 def _seen(answer: Mapping[str, Any]) -> SeenCluster:

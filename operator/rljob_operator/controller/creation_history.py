@@ -11,7 +11,14 @@ from datetime import datetime, timedelta
 from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import CreationFailure, Job, Observed
-from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, RestoreAccess
+from rljob_operator.plan.plan import (
+    Action,
+    CreateCluster,
+    EnsureAccess,
+    NoteHead,
+    RestoreAccess,
+    ScaleGroup,
+)
 from rljob_operator.plan.refusal_words import steady
 
 _RECHECK = timedelta(seconds=420)
@@ -20,6 +27,9 @@ checks them."""
 _FIRST_CHECKS_APART = timedelta(seconds=0.1)
 """Between the first checks of two jobs: with thousands of jobs, an operator that has just begun to lead has
 more urgent things to do. A job that is passed over is checked at its next resync."""
+
+
+_MAY_BE_REFUSED = (EnsureAccess, CreateCluster, RestoreAccess, NoteHead, ScaleGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class CreationHistory:
     def done(self, ref: JobRef, job: Job, actions: tuple[Action, ...], now: datetime) -> None:
         """The actions of a plan were carried out."""
         # Actions stop at the first that fails: where a plan was carried out, none of its creations did.
-        if any(isinstance(each, EnsureAccess | CreateCluster | RestoreAccess) for each in actions):
+        if any(isinstance(each, _MAY_BE_REFUSED) for each in actions):
             self._failed.pop(ref, None)
         if any(isinstance(each, EnsureAccess | RestoreAccess) for each in actions):
             self._looked[ref] = job.uid, now

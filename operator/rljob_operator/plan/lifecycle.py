@@ -181,11 +181,17 @@ def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, n
     making, again = upkeep.missing(observed, attempt, now)
     wakes.append(again)
     status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
+    changing = (*upkeep.noted(attempt), *scaling)
+    refused = waiting.creation_failure(observed, attempt.name) if changing else None
     rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
+    if refused is not None and attempt.cluster is not None:
+        rows = waiting.with_refusal(rows, refused)
+        wakes.append(refused.again)
+        changing = () if now < refused.again else changing
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
     wakes.append(silence.due(attempt, status) if holds(status, "Running") else None)
-    return Step(status, (*upkeep.noted(attempt), *scaling, *making), tuple(wakes))
+    return Step(status, (*changing, *making), tuple(wakes))
 
 
 def _resized(

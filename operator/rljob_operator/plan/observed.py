@@ -189,7 +189,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class CreationFailure:
-    """Why a RayCluster, or something that its pods need, could not be made when that was tried last."""
+    """Why a RayCluster, or something that its pods need, could not be made or changed when that was tried
+    last."""
 
     cluster: str
     """Name of the RayCluster."""

@@ -59,6 +59,14 @@ def _failed_to_create(observed: Observed, name: str) -> Row | None:
     return Row("PodsReady", "False", found.reason, _clause(found.message)[:_WORDS_LIMIT])
 
 
+def with_refusal(rows: tuple[Row, ...], refused: CreationFailure) -> tuple[Row, ...]:
+    """The conditions of an attempt whose RayCluster may not be changed now: Running tells of it, and
+    PodsReady before it runs."""
+    kind = "Running" if any((row.type, row.status) == ("Running", "True") for row in rows) else "PodsReady"
+    said = f"{_clause(refused.message)[:_WORDS_LIMIT]}; tried again every half minute."
+    return tuple(replace(row, message=f"{row.message} {said}") if row.type == kind else row for row in rows)
+
+
 def _clause(words: str) -> str:
     """Another program's words without a full stop at the end: ours go on."""
     return steady(words).rstrip(".")

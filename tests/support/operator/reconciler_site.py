@@ -158,6 +158,8 @@ class ReconcilerSite:
 
     async def patch(self, resource, namespace, name, changes, version=None):
         self.writes.append(("patch", resource.kind, name))
+        if ("patch", resource.kind, name) in self.refused:
+            raise self.refused["patch", resource.kind, name]
         there = self.objects[resource.kind, name]
         metadata = changes.get("metadata", {})
         if metadata.get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:

@@ -123,6 +123,35 @@ class TestTaken:
         assert site.ready()[0] == "CreatingRayCluster" and site.events == []
 
 
+class TestRefusedChange:
+    """The API server, or a webhook or policy, does not let the operator change a RayCluster that is there."""
+
+    PATCH = ("patch", *CLUSTER)
+    WORDS = "The API server refuses RayCluster math-1: denied by a policy; tried again every half minute."
+
+    @pytest.mark.parametrize(
+        ("pods", "kind"),
+        [(pods((1, 1, 0)), "Running"), (pods((1, 0, 0)), "PodsReady")],
+        ids=["it runs", "it starts"],
+    )
+    async def test_it_is_told_and_tried_every_half_minute(self, pods, kind):
+        site = await made_site()
+        site.pods, site.refused[self.PATCH] = pods, Forbidden("patch", "denied by a policy", Refusal(403))
+
+        def told():
+            return condition(site.jobs.get(REF).job.status, kind).message.endswith(self.WORDS)
+
+        assert 25 < await site.at(15) <= 30
+        assert told() and site.writes.count(self.PATCH) == 1
+        assert await site.at(20) > 15 and site.writes == [], "in the same words"
+        assert 25 < await site.at(46) <= 30
+        assert told() and site.writes == [self.PATCH]
+        site.refused.clear()
+        await site.at(77)
+        await site.at(78)
+        assert not told()
+
+
 class TestRestored:
     @pytest.fixture
     async def site(self):
