@@ -92,7 +92,12 @@ class _Login:
         return SharedLogin(lambda: self.load()[1], pace, clock, first=who)
 
     def _has_token_file(self) -> bool:
-        return self.user is not None and "tokenFile" in self.user.value and "token" not in self.user.value
+        """Whether the token is that of a file: as for kubectl, it goes before one in the kubeconfig, which
+        counts where the file is missing or empty."""
+        if self.user is None or "tokenFile" not in self.user.value:
+            return False
+        file = Path(self.user.path).absolute().parent / str(self.user.value["tokenFile"])
+        return "token" not in self.user.value or (file.is_file() and file.stat().st_size > 0)
 
     def load(self) -> tuple[Configuration, Identity]:
         """What the `kubernetes` package makes of the context, and who speaks. Raises `CredentialsError`."""
@@ -134,8 +139,11 @@ class _Login:
         persist = None
         if answered is not None:
             config = copy.deepcopy(config)
-            entry = next(user for user in config.value["users"] if user.value["name"] == self.context["user"])
-            entry.value["user"] = dict(answered)
+            self._user_in(config).value["user"] = dict(answered)
+        elif self._has_token_file():
+            # The package takes the other one.
+            config = copy.deepcopy(config)
+            self._user_in(config).value["user"].pop("token", None)
         elif provider := self._identity_provider():
             # Without one the package would not check who answers as the identity provider.
             added = (
@@ -157,6 +165,10 @@ class _Login:
             config_persister=persist,
             temp_file_path=folder,
         )
+
+    def _user_in(self, config: ConfigNode) -> ConfigNode:
+        entries: list[ConfigNode] = config.value["users"]
+        return next(user for user in entries if user.value["name"] == self.context["user"])
 
     def _identity_provider(self) -> dict[str, Any] | None:
         provider = self.user.value.get("auth-provider") if self.user else None
@@ -234,7 +246,17 @@ def _merged(paths: Sequence[Path]) -> tuple[KubeConfigMerger, str | None]:
         for kind in ("cluster", "context", "user"):
             _check_entries(path, kind, config.get(f"{kind}s") or [])
         current = current or config.get("current-context")
-    return KubeConfigMerger(os.pathsep.join(map(str, paths))), current
+    merger = KubeConfigMerger(os.pathsep.join(map(str, paths)))
+    for kind in ("cluster", "user"):
+        for entry in merger.config.value[f"{kind}s"]:
+            _drop_empty(entry.value.get(kind) or {})
+    return merger, current
+
+
+def _drop_empty(part: dict[str, Any]) -> None:
+    """Leave out what says nothing: to kubectl it is not there, and the package would prefer it to a file."""
+    for key in [key for key, value in part.items() if value in ("", None)]:
+        del part[key]
 
 
 def _check_entries(path: Path, kind: str, entries: Any) -> None:

@@ -57,6 +57,36 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path, authority):
     assert len(found.tls.get_ca_certs()) == 1
 
 
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [
+        ({"token": "", "tokenFile": "token"}, "Bearer from-file"),
+        ({"token": "old", "tokenFile": "token"}, "Bearer from-file"),
+        ({"token": "old", "tokenFile": "missing"}, "Bearer old"),
+        ({"token": "old", "tokenFile": "empty"}, "Bearer old"),
+        ({"token": "old", "tokenFile": ""}, "Bearer old"),
+    ],
+)
+async def test_a_tokens_file_goes_before_a_token_as_for_kubectl(tmp_path, user, header):
+    (tmp_path / "token").write_text("from-file\n")
+    (tmp_path / "empty").touch()
+    now = 0.0
+    path = write_kubeconfig(tmp_path / "config", user=user)
+    found = from_kubeconfig([path], clock=lambda: now)
+    assert (await found.authorization.identity()).header == header
+    (tmp_path / "token").write_text("rotated\n")
+    now = 61.0
+    rotated = (await found.authorization.identity()).header
+    assert rotated == ("Bearer rotated" if header == "Bearer from-file" else header)
+
+
+def test_what_is_empty_is_not_there_as_for_kubectl(tmp_path, authority):
+    (tmp_path / "ca.pem").write_bytes(authority.certificate.read_bytes())
+    cluster = {"certificate-authority": "ca.pem", "certificate-authority-data": "", "proxy-url": ""}
+    found = read(write_kubeconfig(tmp_path / "config", cluster, {"token": "t", "client-key-data": None}))
+    assert len(found.tls.get_ca_certs()) == 1 and found.proxy is None
+
+
 def test_nothing_secret_stays_in_a_file(tmp_path, authority, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
