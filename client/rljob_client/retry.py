@@ -20,6 +20,8 @@ from rljob_client.errors import ApiError, Conflict, NoCredentials
 AnswerT = TypeVar("AnswerT")
 
 _BACKOFF = Backoff(base_seconds=0.25, cap_seconds=5.0)
+_LONGEST_ASKED_SECONDS = 300.0
+"""A server that asks to be left alone for longer is asked again after this long: what it holds is needed."""
 PATIENT_BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
 """Of whoever asks for as long as it lives."""
 
@@ -51,6 +53,12 @@ class RetryPolicy:
             return self.conflicts
         # A token's file may be there later, for which only whoever has the time waits.
         return error.retryable or (self.attempts is None and isinstance(error, NoCredentials))
+
+
+def asked_seconds(error: Exception | None) -> float:
+    """How long the server wants to be left alone, for whoever tries again in any case; 0: it did not say."""
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return min(asked or 0.0, _LONGEST_ASKED_SECONDS)
 
 
 NO_RETRY = RetryPolicy(attempts=1)

@@ -5,14 +5,13 @@ from random import Random
 
 from rljob_client.backoff import Backoff
 from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound, TooManyRequests, Unreachable
+from rljob_client.retry import asked_seconds
 
 _HEALTHY_SECONDS = 10.0
 """A watch that lasted this long ends a row of failures."""
 _REFUSALS_BEFORE_LIST = 3
 """Refused watches in a row after which everything is listed: a list costs the server far more than a try."""
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
-_LONGEST_ASKED_SECONDS = 300.0
-"""A server that asks to be left alone for longer is asked again after this long: what it holds is needed."""
 
 
 def went_back(known: str, newest: str) -> bool:
@@ -80,5 +79,4 @@ class WatchRules:
         return Next(relist, wait, failures + 1)
 
     def _wait(self, error: ApiError | None, failures: int, random: Random) -> float:
-        asked = error.retry_after if error is not None else None
-        return max(self.backoff.delay(failures, random), min(asked or 0.0, _LONGEST_ASKED_SECONDS))
+        return max(self.backoff.delay(failures, random), asked_seconds(error))

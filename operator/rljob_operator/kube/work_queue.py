@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from rljob_client.backoff import Backoff
 from rljob_client.errors import ApiError
+from rljob_client.retry import asked_seconds
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.observer import KubeObserver
 
@@ -181,7 +182,7 @@ class WorkQueue(Generic[KeyT]):
         if isinstance(error, NotNow):
             return error.seconds
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        wait = self._settings.backoff.delay(failures, self._random)
+        wait = max(self._settings.backoff.delay(failures, self._random), asked_seconds(error))
         text = (
             f"not done within {self._settings.limit_seconds:g} s"
             if outcome == "late"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_client.backoff import Backoff
-from rljob_client.errors import Unreachable
+from rljob_client.errors import Refusal, TooManyRequests, Unreachable
 from rljob_operator.kube.work_queue import NotNow, QueueSettings, WorkQueue
 from rljob_operator.metrics import OperatorMetrics
 from rljob_runtime.simulate.virtual_loop import run_virtual
@@ -120,6 +120,12 @@ def test_a_handler_that_failed_may_say_when_it_is_called_again(caplog):
     assert site.run([(0, "a")]) == [(0, "a"), (3, "a"), (6, "a")]
     assert b'rljob_reconcile_duration_seconds_count{outcome="failed"} 2.0' in site.metrics.render()
     assert not caplog.records, "it has told why itself"
+
+
+def test_an_api_server_that_asks_to_be_left_alone_is():
+    throttled = TooManyRequests("get", "too many requests", Refusal(429, retry_after=40.0))
+    site = Site(seconds=0.0, answers={"a": [throttled]})
+    assert site.run([(0, "a")]) == [(0, "a"), (40, "a")]
 
 
 def test_a_handler_that_takes_too_long_is_cancelled_and_called_again():
