@@ -140,6 +140,7 @@ PACKAGES = {
         "last_words",
         "printable",
         "readiness",
+        "refusal_words",
         "times",
         "volume",
         "waiting",
