@@ -1,10 +1,12 @@
 """The learning algorithm: advantages, policy loss, regularisers, optimizer."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
 from rljob_api.base import FUNCTION, FUNCTION_LENGTH, Model, OneOf, Rule, form
+
+Aggregation: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]
 
 
 class Clip(Model):
@@ -308,9 +310,11 @@ class Algorithm(Model):
     """Learn from a teacher, beside rewards or, with advantage none, in place of them; null has no teacher."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
     """Weight of the entropy bonus."""
-    aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
+    aggregation: Aggregation = "token-mean"
     """token-mean: every response token of the batch counts the same (DAPO). sequence-mean: every response
-    counts the same. Both divide by the count of the whole batch, over all ranks."""
+    counts the same. Both divide by the count of the whole batch, over all ranks. fixed-length: every response
+    counts as if it had rollout.maxResponseTokens tokens, so that a token counts the same in every batch
+    (Dr. GRPO, arXiv:2503.20783)."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

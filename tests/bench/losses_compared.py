@@ -63,6 +63,8 @@ def ours(algorithm: Algorithm, given: Batch) -> tuple[Tensor, Tensor]:
     weights = torch.full_like(each, 1 / len(each)).detach()
     if algorithm.aggregation == "sequence-mean":
         weights = (1 / (given.mask.sum(1).double() * RESPONSES))[rows]
+    elif algorithm.aggregation == "fixed-length":
+        weights = torch.full_like(each, 1 / (RESPONSES * WIDTH)).detach()
     loss = (each * weights).sum()
     return loss.detach(), torch.autograd.grad(loss, new)[0]
 

@@ -45,7 +45,7 @@ def verl_losses() -> Iterator[Figure]:
     weigh = importlib.import_module("verl.trainer.ppo.rollout_corr_helper").compute_rollout_correction_weights
     config = importlib.import_module("verl.workers.config").ActorConfig
 
-    def term(mode: str, sequences: bool, correction: dict[str, Any] | None, **settings: Any) -> Theirs:
+    def term(mode: str, aggregation: str, correction: dict[str, Any] | None, **settings: Any) -> Theirs:
         made = config(
             strategy="fsdp", rollout_n=1, ppo_mini_batch_size=8, ppo_micro_batch_size_per_gpu=1, **settings
         )
@@ -61,7 +61,7 @@ def verl_losses() -> Iterator[Figure]:
                 "log_prob": new,
                 "advantages": given.advantages[:, None].expand_as(new),
                 "response_mask": given.mask.double(),
-                "loss_agg_mode": "seq-mean-token-mean" if sequences else "token-mean",
+                "loss_agg_mode": aggregation,
                 "config": made,
                 "rollout_is_weights": weights,
             }
@@ -80,37 +80,44 @@ def verl_losses() -> Iterator[Figure]:
     own_tis = {"level": "sequence", "weightCap": 2.0}
     ice_pop = {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"}
     own_ice_pop = {"weightFloor": 0.5, "weightCap": 5.0, "outside": "mask"}
-    yield from compared("clip", algorithm_of({"clip": own_clip}), term("vanilla", False, None, **clip))
+    tokens, sequences = "token-mean", "seq-mean-token-mean"
+    yield from compared("clip", algorithm_of({"clip": own_clip}), term("vanilla", tokens, None, **clip))
+    yield from compared(
+        "clip, fixed-length",
+        algorithm_of({"clip": own_clip}, aggregation="fixed-length"),
+        term("vanilla", "seq-mean-token-sum-norm", None, **clip),
+    )
     for name, theirs, own in (("truncated", tis, own_tis), ("IcePop", ice_pop, own_ice_pop)):
         decoupled = algorithm_of({"decoupledClip": {**own_clip, **own}})
-        yield from compared(f"decoupledClip, {name}", decoupled, term("vanilla", False, theirs, **clip))
+        yield from compared(f"decoupledClip, {name}", decoupled, term("vanilla", tokens, theirs, **clip))
     yield from compared(
         "truncatedReinforce",
         algorithm_of({"truncatedReinforce": {"weightCap": 2.0}}),
-        term("reinforce", False, {"rollout_is": "token", "rollout_is_threshold": 2.0}),
+        term("reinforce", tokens, {"rollout_is": "token", "rollout_is_threshold": 2.0}),
     )
-    rows: list[tuple[str, str, bool, dict[str, Any], dict[str, Any]]] = [
+    rows: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
         (
-            "gspo", "gspo", True, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2}, {"low": 0.1, "high": 0.2},
+            "gspo", "gspo", sequences, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2},
+            {"low": 0.1, "high": 0.2},
         ),
         (
-            "cispo", "cispo", False, {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0},
+            "cispo", "cispo", tokens, {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0},
             {"weightFloor": 0.5, "weightCap": 2.0},
         ),
         (
-            "dppoTv", "dppo_tv", False,
+            "dppoTv", "dppo_tv", tokens,
             {"clip_ratio_low": 0.02, "clip_ratio_high": 0.02, "clip_ratio_c": 20.0},
             {"low": 0.02, "high": 0.02, "weightCap": 20.0},
         ),
-        ("sapo", "sapo", True, {"tau_pos": 1.0, "tau_neg": 1.05}, {}),
+        ("sapo", "sapo", sequences, {"tau_pos": 1.0, "tau_neg": 1.05}, {}),
     ]  # fmt: skip
-    for name, mode, sequences, settings, own in rows:
-        mean = {"aggregation": "sequence-mean" if sequences else "token-mean"}
+    for name, mode, aggregation, settings, own in rows:
+        mean = {"aggregation": "sequence-mean" if aggregation == sequences else "token-mean"}
         plain = algorithm_of({name: own}, **mean)
-        yield from compared(name, plain, term(mode, sequences, None, **settings))
+        yield from compared(name, plain, term(mode, aggregation, None, **settings))
         for how, theirs, weights in (("truncated", tis, own_tis), ("IcePop", ice_pop, own_ice_pop)):
             corrected = algorithm_of({name: own}, rolloutCorrection=weights, **mean)
-            yield from compared(f"{name}, {how}", corrected, term(mode, sequences, theirs, **settings))
+            yield from compared(f"{name}, {how}", corrected, term(mode, aggregation, theirs, **settings))
 
 
 def verl_advantages() -> Iterator[Figure]:
@@ -197,7 +204,7 @@ def trl_losses() -> Iterator[Figure]:
                     sapo_temperature_neg=1.05,
                 ),
                 model=SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
-                accelerator=accelerator, _entropy_bonus_enabled=False,
+                accelerator=accelerator, _entropy_bonus_enabled=False, max_completion_length=WIDTH,
                 _metrics=defaultdict(lambda: defaultdict(list)),
                 get_off_policy_mask=trainer.get_off_policy_mask,
                 _get_per_token_logps_and_entropies=lambda *_, **__: (new, torch.zeros_like(new), None),
@@ -222,6 +229,11 @@ def trl_losses() -> Iterator[Figure]:
         "clip (dapo with a delta of 3)",
         algorithm_of({"clip": clip}),
         term("dapo", low=0.2, high=0.28, delta=3.0),
+    )
+    yield from compared(
+        "clip, fixed-length (dr_grpo with a delta of 3)",
+        algorithm_of({"clip": clip}, aggregation="fixed-length"),
+        term("dr_grpo", low=0.2, high=0.28, delta=3.0),
     )
     yield from compared(
         "clip with offPolicyMask",

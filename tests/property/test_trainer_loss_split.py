@@ -1,13 +1,14 @@
 """The loss of a batch and its gradient do not depend on how the batch is split."""
 
 from itertools import pairwise
-from typing import Literal
+from typing import get_args
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.algorithm import (
+    Aggregation,
     Algorithm,
     Cispo,
     Clip,
@@ -43,7 +44,7 @@ LOSSES = st.sampled_from(
     cuts=st.sets(st.integers(1, 7)),
     loss=LOSSES,
     mask=st.none() | st.just(OffPolicyMask(max_divergence=0.1)),
-    aggregation=st.sampled_from(["token-mean", "sequence-mean"]),
+    aggregation=st.sampled_from(get_args(Aggregation)),
     seed=st.integers(0, 1000),
 )
 def test_any_split_into_micro_batches(
@@ -51,7 +52,7 @@ def test_any_split_into_micro_batches(
     cuts: set[int],
     loss: PolicyLoss,
     mask: OffPolicyMask | None,
-    aggregation: Literal["token-mean", "sequence-mean"],
+    aggregation: Aggregation,
     seed: int,
 ) -> None:
     algorithm = Algorithm(
@@ -71,7 +72,7 @@ def test_any_split_into_micro_batches(
         new, engine, advantages, entropy, proximal, reference = columns[:, inside].unbind()
         new = new.clone().requires_grad_()
         tokens = Tokens(new, engine, advantages + 3, responses[inside] - first, entropy, proximal, reference)
-        weights = token_weights(aggregation, torch.tensor(lengths[first:last]), sum(lengths), len(lengths))
+        weights = token_weights(aggregation, torch.tensor(lengths[first:last]), sum(lengths), len(lengths), 9)
         total = (token_loss(algorithm, tokens).total * weights).sum()
         return total.detach(), torch.autograd.grad(total, new)[0]
 

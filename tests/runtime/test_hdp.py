@@ -43,7 +43,11 @@ LOSSES: dict[str, dict[str, Any]] = {
         "rolloutCorrection": {"level": "sequence"},
         "aggregation": "sequence-mean",
     },
-    "reinforce": {"policyLoss": {"truncatedReinforce": {}}, "normalizeByStd": False},
+    "reinforce, fixed-length": {
+        "policyLoss": {"truncatedReinforce": {}},
+        "normalizeByStd": False,
+        "aggregation": "fixed-length",
+    },
 }
 
 pytestmark = pytest.mark.timeout(300)

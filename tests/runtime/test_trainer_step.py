@@ -110,7 +110,7 @@ def test_nothing_is_read_from_the_device_but_each_updates_norm(tmp_path: Path, n
 
 def test_without_entropies_the_rest_is_the_same(tmp_path: Path) -> None:
     folder = model_folder(trainer_job(), tmp_path / "model")
-    algorithm = ALGORITHMS["reinforce"]
+    algorithm = ALGORITHMS["reinforce, fixed-length"]
     plain = train(0, 1, None, folder, settings(algorithm, 64))
     without, weights = train(0, 1, None, folder, settings(algorithm, 64, profiling={"entropy": False}))
     assert [metrics.entropy for metrics in without] == [None, None]

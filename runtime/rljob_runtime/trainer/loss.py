@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rljob_api.algorithm import Algorithm
+from rljob_api.algorithm import Aggregation, Algorithm
 from rljob_runtime.objective.distillation import teacher_kl
 from rljob_runtime.objective.losses import policy_term
 from rljob_runtime.objective.own import Own
@@ -57,22 +57,22 @@ def token_loss(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) -> 
 
 
 def token_weights(
-    aggregation: Literal["token-mean", "sequence-mean"],
+    aggregation: Aggregation,
     lengths: Tensor,
     batch_tokens: int,
     batch_responses: int,
+    longest: int,
 ) -> Tensor:
-    """Weight of each token in the batch's mean.
+    """Weight of each token in the batch's loss.
 
     `lengths`, shape (responses,), are those of the micro-batch; the counts are of the whole batch, over all
-    ranks and micro-batches.
+    ranks and micro-batches; `longest` is the length that no response exceeds, in tokens.
     """
-    if aggregation == "token-mean":
-        each = torch.full(
-            lengths.shape, 1.0 / max(1, batch_tokens), dtype=torch.float32, device=lengths.device
-        )
-    else:
+    if aggregation == "sequence-mean":
         each = 1.0 / (lengths.float() * max(1, batch_responses))
+    else:
+        divisor = batch_tokens if aggregation == "token-mean" else batch_responses * longest
+        each = torch.full(lengths.shape, 1.0 / max(1, divisor), dtype=torch.float32, device=lengths.device)
     return each.repeat_interleave(lengths)
 
 

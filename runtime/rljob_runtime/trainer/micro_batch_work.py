@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rljob_api.algorithm import Algorithm
+from rljob_api.training import Training
 from rljob_runtime.parallel.hdp_plan import PlannedBatch
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.trainer.adapter import BaseModel
@@ -93,14 +93,16 @@ class WorkMaker:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        training: Training,
         lay_out: LayOut,
         sharing: Sharing | None,
         layout: RankLayout,
         device: torch.device,
     ) -> None:
         """`lay_out` makes the layouts of what is not shared; `sharing` is None where nothing is."""
-        self._algorithm = algorithm
+        self._aggregation = training.algorithm.aggregation
+        self._longest = training.rollout.max_response_tokens
+        self._served = training.algorithm.teacher_server is not None
         self._lay_out = lay_out
         self._sharing = sharing
         self._layout = layout
@@ -149,7 +151,9 @@ class WorkMaker:
         advantages = np.array([member.advantage for member in members], dtype=np.float32)
         current = np.concatenate([each.drawn_with(batch.current_version) for each in members])
         tokens = sum(response.length for response in batch.responses)
-        weights = token_weights(self._algorithm.aggregation, packed.lengths, tokens, len(batch.responses))
+        weights = token_weights(
+            self._aggregation, packed.lengths, tokens, len(batch.responses), self._longest
+        )
         sizes = [member.item.tokens for member in members]
         part = self._shard(packed, sizes, [member.length for member in members], planned.degree)
         return MicroBatchWork(
@@ -168,7 +172,7 @@ class WorkMaker:
     def _taught(self, pairs: Sequence[tuple[Content, int]]) -> Tensor | None:
         """What a served teacher gave for the trained tokens of responses, each with where they start; None
         without one."""
-        if self._algorithm.teacher_server is None:
+        if not self._served:
             return None
         found = [each.teacher[start:] for each, start in pairs if each.teacher is not None]
         return to_device(np.concatenate(found), self._device)

@@ -94,7 +94,7 @@ class StepRunner:
         self._costs = costs
         tensor = self._training.parallel.tensor_parallel
         self._layout = RankLayout(dist.get_rank(), dist.get_world_size(), tensor)
-        self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, self._layout, device)
+        self._maker = WorkMaker(self._training, lay_out, sharing, self._layout, device)
         hold = hold or sharing is not None
         self._held = HeldWeights(policy) if hold else None
         # A base model's weights are the policy's.

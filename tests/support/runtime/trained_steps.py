@@ -17,7 +17,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policyLoss": {"decoupledClip": {"level": "sequence"}},
         "aggregation": "sequence-mean",
     },
-    "reinforce": {"policyLoss": {"truncatedReinforce": {}}, "normalizeByStd": False},
+    "reinforce, fixed-length": {
+        "policyLoss": {"truncatedReinforce": {}},
+        "normalizeByStd": False,
+        "aggregation": "fixed-length",
+    },
 }
 
 

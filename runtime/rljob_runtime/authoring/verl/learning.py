@@ -155,14 +155,18 @@ def _kl(given: Given, coefficient: float | None, estimator: str) -> None:
 def _aggregation(given: Given) -> None:
     key = f"{_ACTOR}.loss_agg_mode"
     mode = given.text(key)
-    names = {"token-mean": "token-mean", "seq-mean-token-mean": "sequence-mean"}
+    names = {
+        "token-mean": "token-mean",
+        "seq-mean-token-mean": "sequence-mean",
+        "seq-mean-token-sum-norm": "fixed-length",
+    }
     loss = given.text(f"{_ACTOR}.policy_loss.loss_mode")
     if loss in ("gspo", "sapo"):
         given.put("training.algorithm.aggregation", "sequence-mean", f"verl's {loss} has no other")
     elif mode in names:
         given.put("training.algorithm.aggregation", names[mode], given.origin(key))
     elif mode is not None:
-        given.tell(key, "no counterpart: token-mean is left (allowed: token-mean, seq-mean-token-mean)")
+        given.tell(key, f"no counterpart: token-mean is left (allowed: {', '.join(names)})")
 
 
 def _filter(given: Given) -> None:

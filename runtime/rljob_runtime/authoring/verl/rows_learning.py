@@ -240,7 +240,8 @@ ALGORITHM = Section(
         built(
             f"{_ACTOR}.loss_agg_mode",
             text="`training.algorithm.aggregation`: token-mean is `token-mean`, seq-mean-token-mean "
-            "`sequence-mean`. Others: none",
+            "`sequence-mean`, seq-mean-token-sum-norm `fixed-length`, whose length is "
+            "`training.rollout.maxResponseTokens` (verl's `loss_scale_factor` is by default). Others: none",
         ),
         built(
             f"{_ACTOR}.ppo_mini_batch_size",

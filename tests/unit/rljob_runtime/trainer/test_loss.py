@@ -155,9 +155,13 @@ def test_penalty_and_bonus_are_added() -> None:
 
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
-    [("token-mean", [0.1] * 5), ("sequence-mean", [1 / 8, 1 / 8, 1 / 12, 1 / 12, 1 / 12])],
+    [
+        ("token-mean", [0.1] * 5),
+        ("sequence-mean", [1 / 8, 1 / 8, 1 / 12, 1 / 12, 1 / 12]),
+        ("fixed-length", [1 / 20] * 5),
+    ],
 )
 def test_token_weights(aggregation: Any, expected: list[float]) -> None:
-    """Two responses of a batch that has four, and ten tokens."""
-    found = token_weights(aggregation, torch.tensor([2, 3]), batch_tokens=10, batch_responses=4)
+    """Two responses of a batch that has four, and ten tokens, where a response has five at most."""
+    found = token_weights(aggregation, torch.tensor([2, 3]), batch_tokens=10, batch_responses=4, longest=5)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
