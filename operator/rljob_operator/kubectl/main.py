@@ -11,8 +11,9 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from rljob_client.objects import Item
 from rljob_client.resources import PODS, RLJOBS
 from rljob_client.transport import Transport, Uncounted
 from rljob_operator.kube.owners import ray_cluster_uid
+from rljob_operator.kube.watch_rules import WatchRules
 from rljob_operator.kubectl import text
 from rljob_operator.kubectl.terminal_log import TerminalLog
 from rljob_operator.plan.attempt import cluster_name
@@ -173,13 +175,15 @@ async def _top(client: ApiClient, namespace: str, job: _Job) -> None:
 
 
 async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenerator[_Job, None]:
-    """The job as it is, then each time that it changes, until it is deleted."""
+    """The job as it is, then each time that it changes, until it is deleted. A watch that ends, by whatever
+    passes by itself, is followed by another; ApiError where the job cannot be read either."""
+    rules, failures, random = WatchRules(), 0, Random()
     while True:
         yield job
         version = job.metadata.resource_version
         selector = f"metadata.name={job.metadata.name}"
-        # A version too old to be watched from: the job is read anew, as after every end of a watch.
-        with suppress(Gone):
+        began, failed = time.monotonic(), None
+        try:
             changes = client.watch(RLJOBS, _Job, version, namespace, field_selector=selector)
             async with changes as stream:
                 async for change in stream:
@@ -188,6 +192,13 @@ async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenera
                     if change.item is not None:
                         job = change.item
                         yield job
+        except ApiError as error:
+            if not (error.retryable or isinstance(error, Gone)):
+                raise
+            failed = error
+        following = rules.after_watch(failed, time.monotonic() - began, failures, random)
+        failures = following.failures
+        await asyncio.sleep(following.wait_seconds)
         try:
             job = await client.get(RLJOBS, namespace, job.metadata.name, _Job)
         except NoSuchResource:

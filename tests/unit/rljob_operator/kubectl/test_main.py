@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import pty
 import sys
@@ -212,3 +213,25 @@ async def test_top_tells_a_deleted_job_from_a_type_that_is_no_longer_served(tmp_
         path = write_kubeconfig(tmp_path / "config", {"server": server})
         assert await asyncio.to_thread(main, ["top", "math", "--kubeconfig", str(path)]) == 1
     assert says in capsys.readouterr().err
+
+
+async def test_top_goes_on_after_a_watch_that_was_cut_off(tmp_path, capsys):
+    """As by a load balancer that closes what is idle, or while the API server starts again."""
+    watches = []
+
+    async def answer(request):
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"name": "math"}, "status": RUNNING["status"]})
+        watches.append(request.path)
+        if len(watches) == 1:
+            request.transport.abort()
+        if len(watches) <= 2:
+            return web.json_response({"kind": "Status", "reason": "ServiceUnavailable"}, status=503)
+        done = {**RUNNING, "status": {"attempt": 1, "phase": "Complete", "conditions": [COMPLETE]}}
+        return web.Response(body=json.dumps({"type": "MODIFIED", "object": done}).encode() + b"\n")
+
+    async with answering(answer) as server:
+        path = write_kubeconfig(tmp_path / "config", {"server": server})
+        assert await asyncio.to_thread(main, ["top", "math", "--kubeconfig", str(path)]) == 0
+    assert len(watches) == 3
+    assert "Complete" in capsys.readouterr().out
