@@ -22,6 +22,8 @@ class RequestState:
     group: "GroupState"
     tokens: int = 0
     """Tokens of the response, as far as known."""
+    begun: bool = False
+    """Whether it is known to have generated anything where it runs: else its prefill may be to come."""
     engine: "EngineState | None" = None
     """Where it runs."""
     target: "EngineState | None" = None
@@ -84,6 +86,18 @@ class EngineState:
         """Requests that it can begin now."""
         left = self.shape.limit - len(self.running) - len(self.arriving)
         return left if self.joined and left > 0 else 0
+
+    @property
+    def fill_seconds(self) -> float:
+        """Seconds until all that is on it, and all that moves to it, has its KV there, as far as known: all
+        others stand still for it."""
+        cost = self.shape.cost
+        here = sum(
+            request.kv_tokens * (cost.moved if request.moves else cost.per_prefill_token)
+            for request in self.running.values()
+            if not request.begun
+        )
+        return here + cost.moved * sum(request.kv_tokens for request in self.arriving.values())
 
     @property
     def movable(self) -> list[RequestState]:
@@ -164,7 +178,7 @@ class Book:
         self._add_room(engine, -1)
         engine.running[request.key] = request
         engine.kv_tokens += request.kv_tokens
-        request.engine = engine
+        request.engine, request.begun = engine, False
         self.waiting -= 1
 
     def progress(self, tokens: Progress) -> list[RequestState]:
@@ -184,7 +198,7 @@ class Book:
                 beside = engine.running
             if count > request.tokens:
                 engine.kv_tokens += count - request.tokens
-                request.tokens = count
+                request.tokens, request.begun = count, True
                 grown.append(request)
         return grown
 

@@ -1,8 +1,9 @@
 """Offload: running requests that turn out to be long move to the heavy engines.
 
 A move costs the prefill of prompt and tokens on the new engine, for the request itself and for each that runs
-there, since all stand still for it; or the copy of its tokens. It is made only if it saves more than that.
-What the next training step waits for goes first. Pure.
+there, since all stand still for it; or the copy of its tokens. It is made only if it saves more than that, if
+nothing ends later there than the last of all requests would have ended anyway, and where the cache will not
+be short when all has grown, or will be shorter here. What the next training step waits for goes first. Pure.
 """
 
 import heapq
@@ -18,6 +19,10 @@ _STEP_GAIN = 0.03
 """Least part of a step's time that a move into the heavy pool saves."""
 _CACHE_FULL = 0.9
 """Part of its KV cache beyond which an engine gets no further requests: what runs needs room to grow."""
+_DOUBT = 2.0
+"""How many times as long as expected a prefill may take, and a response may become."""
+_TRIED = 4
+"""Heavy engines, those that run fewest, that are tried for a request."""
 SLACK = 1.25
 """How far beyond the cut a request must be to move, so that it does not move back and forth."""
 
@@ -37,33 +42,51 @@ def offload(
 ) -> list[Move]:
     """Requests that turn out to be long to the heavy engines, at most `most`, the urgent ones first, then the
     longest. `cut`: remaining tokens from which on a request is long; `urgent`: see `is_urgent`."""
-    places = _Places(heavy, fast)
+    places = _Places(heavy, fast, remaining)
     moves: list[Move] = []
     for left, source, request in _longest_first(fast, cut * SLACK, remaining, urgent):
-        target = places.emptiest()
-        if target is None or len(moves) >= most:
+        if len(moves) >= most or not places.free:
             break
+        target = places.emptiest(request, left, source)
+        if target is None:
+            continue
         here = source.shape.cost.step(places.counts[source.number], places.kv_tokens[source.number])
         kv_there = places.kv_tokens[target.number] + request.kv_tokens
         there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
         saved = left * (here - there)
-        fits = target.shape.kv_tokens is None or kv_there <= target.shape.kv_tokens
         pays = saved > _cost(request, target, places.counts[target.number])
-        if fits and there < (1 - _STEP_GAIN) * here and pays:
-            moves.append(places.move(request, source, target))
+        if there < (1 - _STEP_GAIN) * here and pays and places.in_time(request, left, there, target):
+            moves.append(places.move(request, left, source, target))
     return moves
 
 
 class _Places:
     """Engines as they will be after the moves so far."""
 
-    def __init__(self, heavy: Iterable[EngineState], fast: Iterable[EngineState]) -> None:
+    def __init__(
+        self, heavy: Iterable[EngineState], fast: Iterable[EngineState], remaining: Remaining
+    ) -> None:
         self.counts: dict[int, int] = {}
         self.kv_tokens: dict[int, int] = {}
+        self._growth: dict[int, float] = {}
+        """Tokens that all requests of each engine together will still generate."""
+        self._longest: dict[int, float] = {}
+        """Tokens that the longest of them will still generate."""
+        self._prefill: dict[int, float] = {}
+        """Seconds that each engine spends on what has come to it, and comes."""
+        self._last = 0.0
+        """Seconds until the last of all requests has ended where it is."""
         for engine in chain(heavy, fast):
+            number = engine.number
             arriving = sum(request.kv_tokens for request in engine.arriving.values())
-            self.counts[engine.number] = engine.count
-            self.kv_tokens[engine.number] = engine.kv_tokens + arriving
+            self.counts[number] = engine.count
+            self.kv_tokens[number] = engine.kv_tokens + arriving
+            lefts = [remaining(each) for each in chain(engine.running.values(), engine.arriving.values())]
+            self._growth[number] = sum(lefts)
+            self._longest[number] = max(lefts, default=0.0)
+            self._prefill[number] = engine.fill_seconds
+            step = engine.shape.cost.step(engine.count, self.kv_tokens[number])
+            self._last = max(self._last, self._longest[number] * step + self._prefill[number])
         self._free = [
             (engine.count, engine.number, engine.room, engine)
             for engine in heavy
@@ -71,17 +94,56 @@ class _Places:
         ]
         heapq.heapify(self._free)
 
-    def emptiest(self) -> EngineState | None:
-        """The heavy engine with room, in its KV cache as well, that runs fewest."""
-        return self._free[0][3] if self._free else None
+    @property
+    def free(self) -> bool:
+        """Whether any heavy engine has room."""
+        return bool(self._free)
 
-    def move(self, request: RequestState, source: EngineState, target: EngineState) -> Move:
-        """A request leaves for the emptiest engine."""
+    def emptiest(self, request: RequestState, left: float, source: EngineState) -> EngineState | None:
+        """The heavy engine with room for this request, in its KV cache as well, that runs fewest."""
+        for _, _, _, engine in heapq.nsmallest(_TRIED, self._free):
+            if self._fits(request, left, source, engine):
+                return engine
+        return None
+
+    def _fits(self, request: RequestState, left: float, source: EngineState, target: EngineState) -> bool:
+        """Whether the target's cache holds what runs there and this request now, and also when they have
+        grown, or is then not shorter than that of the source."""
+        capacity = target.shape.kv_tokens
+        if capacity is None:
+            return True
+        now = self.kv_tokens[target.number] + request.kv_tokens
+        grown = now + _DOUBT * (self._growth[target.number] + left)
+        return now <= capacity and grown <= capacity * max(1.0, self._grown_share(source))
+
+    def _grown_share(self, engine: EngineState) -> float:
+        """How many times its cache is full when all that an engine runs has grown."""
+        if engine.shape.kv_tokens is None:
+            return 0.0
+        number = engine.number
+        return (self.kv_tokens[number] + _DOUBT * self._growth[number]) / max(1, engine.shape.kv_tokens)
+
+    def in_time(self, request: RequestState, left: float, step: float, target: EngineState) -> bool:
+        """Whether nothing ends later on the engine than the last of all would have ended anyway."""
+        number = target.number
+        prefill = self._prefill[number] + _DOUBT * request.kv_tokens * target.shape.cost.moved
+        return max(left, self._longest[number]) * step + prefill <= self._last
+
+    def move(self, request: RequestState, left: float, source: EngineState, target: EngineState) -> Move:
+        """A request leaves for a heavy engine."""
+        self._growth[source.number] -= left
+        self._growth[target.number] += left
+        self._longest[target.number] = max(self._longest[target.number], left)
+        self._prefill[target.number] += _DOUBT * request.kv_tokens * target.shape.cost.moved
         self.counts[source.number] -= 1
         self.kv_tokens[source.number] -= request.kv_tokens
         self.counts[target.number] += 1
         self.kv_tokens[target.number] += request.kv_tokens
-        count, number, room, engine = heapq.heappop(self._free)
+        place = next(place for place, free in enumerate(self._free) if free[3] is target)
+        count, number, room, engine = self._free[place]
+        self._free[place] = self._free[-1]
+        self._free.pop()
+        heapq.heapify(self._free)
         if room > 1 and not cache_full(engine.shape, self.kv_tokens[engine.number]):
             heapq.heappush(self._free, (count + 1, number, room - 1, engine))
         return Move(request.key, target.number, reason="long")

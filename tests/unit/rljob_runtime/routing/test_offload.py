@@ -53,6 +53,27 @@ def test_what_runs_on_the_heavy_engine_stands_still_for_the_prefill(there: int, 
     assert len(pools(site)) == moves
 
 
+@pytest.mark.parametrize(("last", "moves"), [(3590, 0), (3610, 1), (3690, 1), (3710, 2), (3910, 4)])
+def test_nothing_ends_later_for_it_than_the_last_of_all_would_have_ended(last: int, moves: int) -> None:
+    """Four of 1,500 tokens at 0.02 s here, and one there that ends after 35 s. Each prefill of 0.5 s puts
+    that one off, or takes twice as long."""
+    cost = StepCost(0.01, 0.0, 0, 1e-3)
+    site = Engines([[3500], [1500] * 4, [last]], prompt=499, cost=cost)
+    site.engines[1].shape = site.engines[1].shape._replace(cost=cost.times(2))
+    assert len(pools(site)) == moves
+
+
+def test_what_has_come_to_the_heavy_engine_is_prefilled_first() -> None:
+    """It ends after 35 s, with 0.5 s of prefill before; the last of all after 36.1 s."""
+    cost = StepCost(0.01, 0.0, 0, 1e-3)
+    site = Engines([[3500], [1500], [3610]], prompt=499, cost=cost)
+    site.engines[1].shape = site.engines[1].shape._replace(cost=cost.times(2))
+    assert len(pools(site)) == 1
+    site.book.interrupted(site.book.request(key(0)), 1)
+    site.book.place(site.book.request(key(0)), site.engines[0])
+    assert pools(site) == []
+
+
 def test_nobody_stands_still_for_a_copy() -> None:
     cost = StepCost(0.01, 1e-4, 0, 1e-4, per_copied_token=1e-4)
     assert len(pools(Engines([[50] * 10, [2000, *SHORT]], prompt=9999, cost=cost))) == 1
@@ -98,11 +119,26 @@ def test_a_heavy_engine_whose_cache_is_full_gets_none() -> None:
     assert pools(Engines([[5], [2000] * 20], prompt=100, cost=cost, kv_tokens=200)) == []
 
 
-@pytest.mark.parametrize(("kv_tokens", "moves"), [(100, 0), (101, 1)])
-def test_only_what_fits_into_the_cache_moves(kv_tokens: int, moves: int) -> None:
-    """Each has 101 tokens."""
+@pytest.mark.parametrize(
+    ("kv_tokens", "moves"), [(100, 0), (101, 0), (4100, 0), (4101, 1), (8201, 1), (8202, 2)]
+)
+def test_only_what_fits_into_the_cache_to_its_end_moves(kv_tokens: int, moves: int) -> None:
+    """Each has 101 tokens, and 2,000 to come, or twice as many: what is driven out of a cache waits, while it
+    would have gone on where it was."""
     site = Engines([[], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
     site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=kv_tokens)
+    assert len(pools(site)) == moves
+
+
+@pytest.mark.parametrize(("source", "moves"), [(None, 0), (16404, 0), (8202, 1), (2050, 2)])
+def test_a_cache_that_will_be_short_is_as_good_as_one_that_will_be_shorter(
+    source: int | None, moves: int
+) -> None:
+    """Four of 4,101 tokens in the end: here is a cache for all, for two, or for half of one of them, there is
+    one for half of one."""
+    site = Engines([[], [2000] * 4], prompt=100, cost=StepCost(0.01, 0.01))
+    for engine, kv_tokens in zip(site.engines, (2051, source), strict=True):
+        engine.shape = engine.shape._replace(kv_tokens=kv_tokens)
     assert len(pools(site)) == moves
 
 
@@ -128,7 +164,7 @@ def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() 
 
 def test_a_cache_that_a_move_has_filled_gets_no_more() -> None:
     site = Engines([[], [5, 5, 5], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
-    site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=110)
+    site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=4110)
     moves = offload(site.engines[:2], site.engines[2:], 1000, site.remaining, 3)
     assert [move.engine for move in moves] == [0, 1, 1]
 
