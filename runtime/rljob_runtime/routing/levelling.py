@@ -12,8 +12,9 @@ of all requests would have ended anyway. So the others are never put off for it.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from rljob_runtime.routing.book import EngineState
+from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.deadlines import is_urgent
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.estimates import Remaining
@@ -47,10 +48,13 @@ class _Levels:
         self._running = {
             engine.number: {request.key: request for request in engine.movable} for engine in engines
         }
+        self._arriving = {engine.number: dict(engine.arriving) for engine in engines}
         # Numbers alone: a load for each request would have the garbage collector look through all that is
         # under way.
         self._remaining = {
-            key: remaining(request) for running in self._running.values() for key, request in running.items()
+            key: remaining(request)
+            for running in chain(self._running.values(), self._arriving.values())
+            for key, request in running.items()
         }
         self._urgent: set[RequestKey] = set()
         if urgent is not None:
@@ -64,6 +68,9 @@ class _Levels:
         """Seconds of a step of each engine."""
         self._prefill = dict.fromkeys(self._running, 0.0)
         """Seconds that each engine spends on what moves to it."""
+        self._pending = {engine.number: engine.fill_seconds for engine in engines}
+        """Seconds that each may still spend on what has come to it before. Much of it may be done: it keeps
+        requests away from an engine, and lets none leave."""
 
     def level(self, until_urgent: bool) -> None:
         """Add moves that let the last engine finish sooner; with `until_urgent`, finish its urgent
@@ -79,7 +86,7 @@ class _Levels:
             """The smallest takes: of those that end first, or else of all, the one with the shortest
             steps."""
             order = self._steps[engine.number], engine.number
-            return order if until_urgent else (ends[engine.number], *order)
+            return order if until_urgent else (ends[engine.number] + self._pending[engine.number], *order)
 
         for _ in range(_LEVEL_ROUNDS):
             donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
@@ -103,14 +110,18 @@ class _Levels:
             self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
 
     def _step(self, engine: EngineState) -> float:
-        running = self._running[engine.number].values()
+        running = self._here(engine).values()
         return engine.shape.cost.step(len(running), sum([request.kv_tokens for request in running]))
+
+    def _here(self, engine: EngineState) -> dict[RequestKey, RequestState]:
+        """What an engine runs, or will have run."""
+        return self._running[engine.number] | self._arriving[engine.number]
 
     def _loads(self, engine: EngineState) -> dict[RequestKey, Load]:
         """What an engine runs."""
         return {
             key: Load(1, self._remaining[key], request.kv_tokens)
-            for key, request in self._running[engine.number].items()
+            for key, request in self._here(engine).items()
         }
 
     def _end(self, engine: EngineState, until_urgent: bool, loads: Mapping[RequestKey, Load]) -> float:
@@ -122,30 +133,36 @@ class _Levels:
         ordered = sorted(values, key=lambda load: load.remaining)
         return drain_seconds(engine.shape, ordered) + self._prefill[engine.number]
 
+    def _seconds(self, key: RequestKey, donor: EngineState, taker: EngineState) -> float:
+        """What a move costs. There is nothing to copy of what has not begun."""
+        request, cost = self._running[donor.number][key], taker.shape.cost
+        return request.kv_tokens * (cost.moved if request.begun else cost.per_prefill_token)
+
     def _best(
         self, donor: EngineState, taker: EngineState, room: int, until_urgent: bool, last: float
     ) -> "_Level | None":
         """The requests of the donor, at most `room`, after whose move both have finished soonest; none after
         which either has finished all it runs later than `last`."""
         own, others = self._loads(donor), self._loads(taker)
-        ordered = sorted(own, key=lambda key: (own[key].remaining, key))
+        ordered = sorted(self._running[donor.number], key=lambda key: (own[key].remaining, key))
         if until_urgent:
             ordered = [key for key in ordered if key in self._urgent]
         best: _Level | None = None
-        free = _free_cache(taker, others.values())
+        free, pending = _free_cache(taker, others.values()), self._pending[taker.number]
         for keys in _tried(ordered, room, taker.shape.slowness < donor.shape.slowness):
             moved = {key: own[key] for key in keys}
             if sum(load.kv_tokens + load.remaining for load in moved.values()) > free:
                 continue
-            cost = _MARGIN * taker.shape.cost.moved * sum(load.kv_tokens for load in moved.values())
+            cost = _MARGIN * sum(self._seconds(key, donor, taker) for key in keys)
             left, there = {key: load for key, load in own.items() if key not in moved}, {**others, **moved}
             found = _Level(
                 keys,
                 cost,
                 self._end(donor, until_urgent, left),
                 self._end(taker, until_urgent, there) + cost,
+                pending,
             )
-            if until_urgent and self._end(taker, False, there) + cost > last:
+            if until_urgent and self._end(taker, False, there) + cost + pending > last:
                 continue
             if best is None or found.end < best.end:
                 best = found
@@ -159,10 +176,12 @@ class _Level:
     """Seconds that the taker spends on them."""
     donor_end: float
     taker_end: float
+    pending: float
+    """Seconds by which the taker may end later, for what has come to it before."""
 
     @property
     def end(self) -> float:
-        return max(self.donor_end, self.taker_end)
+        return max(self.donor_end, self.taker_end + self.pending)
 
 
 def _tried(ordered: Sequence[RequestKey], room: int, quicker: bool) -> list[tuple[RequestKey, ...]]:

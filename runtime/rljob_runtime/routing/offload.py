@@ -73,7 +73,8 @@ class _Places:
         self._longest: dict[int, float] = {}
         """Tokens that the longest of them will still generate."""
         self._prefill: dict[int, float] = {}
-        """Seconds that each engine spends on what has come to it, and comes."""
+        """Seconds that each engine may still spend on what has come to it, and comes: that keeps requests
+        away, and lets none leave, since much of it may be done."""
         self._last = 0.0
         """Seconds until the last of all requests has ended where it is."""
         for engine in chain(heavy, fast):
@@ -86,7 +87,7 @@ class _Places:
             self._longest[number] = max(lefts, default=0.0)
             self._prefill[number] = engine.fill_seconds
             step = engine.shape.cost.step(engine.count, self.kv_tokens[number])
-            self._last = max(self._last, self._longest[number] * step + self._prefill[number])
+            self._last = max(self._last, self._longest[number] * step)
         self._free = [
             (engine.count, engine.number, engine.room, engine)
             for engine in heavy

@@ -141,6 +141,54 @@ def test_what_has_been_told_to_move_is_left_out() -> None:
     assert levelled(site) == []
 
 
+def begun_anew(site: Engines, *uids: int) -> None:
+    """These requests have just been put where they are."""
+    for uid in uids:
+        request = site.book.request(key(uid))
+        engine = request.engine
+        assert engine is not None
+        site.book.interrupted(request, request.tokens)
+        site.book.place(request, engine)
+
+
+@pytest.mark.parametrize(("begun", "moves"), [(True, True), (False, False)])
+def test_what_may_still_be_prefilled_keeps_requests_away(begun: bool, moves: bool) -> None:
+    """Two of 1,000 tokens end after 30 s beside each other, and after 28 s alone with twice the prefill of
+    one; that of the short one takes 4 s more."""
+    site = Engines([[1000, 1000], [10]], prompt=999, cost=StepCost(0.01, 0.01, 0, 4e-3))
+    if not begun:
+        begun_anew(site, 2)
+    assert bool(levelled(site)) is moves
+
+
+def test_what_may_still_be_prefilled_lets_none_leave() -> None:
+    """All but done, it would have to be done again elsewhere."""
+    site = Engines([[500, 500, 500], [500]], prompt=999, cost=StepCost(0.01, 0.0, 0, 2e-3))
+    begun_anew(site, 0, 1, 2)
+    assert levelled(site) == []
+
+
+@pytest.mark.parametrize(("begun", "moves"), [(True, True), (False, False)])
+def test_there_is_nothing_to_copy_of_what_has_not_begun(begun: bool, moves: bool) -> None:
+    """Two of 1,000 tokens end after 30 s beside each other and after 20 s alone. There the prefill takes
+    20 s, and the copy 20 ms."""
+    site = Engines([[1000, 1000], []], prompt=999, cost=StepCost(0.01, 0.01, per_copied_token=2e-5))
+    site.engines[1].shape = site.engines[1].shape._replace(
+        cost=StepCost(0.01, 0.01, per_prefill_token=0.02, per_copied_token=2e-5)
+    )
+    if not begun:
+        begun_anew(site, 0, 1)
+    assert bool(levelled(site)) is moves
+
+
+def test_what_is_on_its_way_to_an_engine_counts_there() -> None:
+    """What an earlier plan has told to move has not left: its place is taken already."""
+    site = Engines([[1000 + uid for uid in range(32)], []], cost=StepCost(0.01, 0.001))
+    for move in levelled(site):
+        site.book.move(site.book.request(move.request), site.engines[move.engine], False)
+    assert levelled(site) == []
+
+
 @pytest.mark.parametrize(("kv_tokens", "moves"), [(4010, False), (4011, True)])
 def test_levelling_leaves_what_would_not_fit_to_its_end(kv_tokens: int, moves: bool) -> None:
     site = Engines([[4000, 4000], []], cost=StepCost(0.01, 0.01))
