@@ -8,6 +8,7 @@ be short when all has grown, or will be shorter here. What the next training ste
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from rljob_runtime.routing.book import EngineState, RequestState
@@ -60,34 +61,38 @@ def offload(
     return moves
 
 
+@dataclass(slots=True)
+class _Outlook:
+    """What is to come on an engine."""
+
+    growth: float
+    """Tokens that all its requests together will still generate."""
+    longest: float
+    """Tokens that the longest of them will still generate."""
+    end: float
+    """Seconds until that one has ended, as things are."""
+    prefill: float
+    """Seconds that the engine may still spend on what has come to it, and comes: that keeps requests away,
+    and lets none leave, since much of it may be done."""
+
+
 class _Places:
     """Engines as they will be after the moves so far."""
 
     def __init__(
-        self, heavy: Iterable[EngineState], fast: Iterable[EngineState], remaining: Remaining
+        self, heavy: Sequence[EngineState], fast: Sequence[EngineState], remaining: Remaining
     ) -> None:
         self.counts: dict[int, int] = {}
         self.kv_tokens: dict[int, int] = {}
-        self._growth: dict[int, float] = {}
-        """Tokens that all requests of each engine together will still generate."""
-        self._longest: dict[int, float] = {}
-        """Tokens that the longest of them will still generate."""
-        self._prefill: dict[int, float] = {}
-        """Seconds that each engine may still spend on what has come to it, and comes: that keeps requests
-        away, and lets none leave, since much of it may be done."""
-        self._last = 0.0
-        """Seconds until the last of all requests has ended where it is."""
         for engine in chain(heavy, fast):
-            number = engine.number
             arriving = sum(request.kv_tokens for request in engine.arriving.values())
-            self.counts[number] = engine.count
-            self.kv_tokens[number] = engine.kv_tokens + arriving
-            lefts = [remaining(each) for each in chain(engine.running.values(), engine.arriving.values())]
-            self._growth[number] = sum(lefts)
-            self._longest[number] = max(lefts, default=0.0)
-            self._prefill[number] = engine.fill_seconds
-            step = engine.shape.cost.step(engine.count, self.kv_tokens[number])
-            self._last = max(self._last, self._longest[number] * step)
+            self.counts[engine.number] = engine.count
+            self.kv_tokens[engine.number] = engine.kv_tokens + arriving
+        self._fast, self._remaining = fast, remaining
+        self._outlooks: dict[int, _Outlook] = {}
+        """Of the engines that were looked at: all requests of hundreds of engines are too many for that."""
+        self._last: float | None = None
+        """Seconds until all that runs on fast engines has ended; None: not looked at."""
         self._free = [
             (engine.count, engine.number, engine.room, engine)
             for engine in heavy
@@ -114,28 +119,45 @@ class _Places:
         if capacity is None:
             return True
         now = self.kv_tokens[target.number] + request.kv_tokens
-        grown = now + _DOUBT * (self._growth[target.number] + left)
-        return now <= capacity and grown <= capacity * max(1.0, self._grown_share(source))
+        if now > capacity:
+            return False
+        grown = now + _DOUBT * (self._outlook(target).growth + left)
+        return grown <= capacity or grown <= capacity * self._grown_share(source)
 
     def _grown_share(self, engine: EngineState) -> float:
         """How many times its cache is full when all that an engine runs has grown."""
-        if engine.shape.kv_tokens is None:
+        if not engine.shape.kv_tokens:
             return 0.0
-        number = engine.number
-        return (self.kv_tokens[number] + _DOUBT * self._growth[number]) / max(1, engine.shape.kv_tokens)
+        grown = self.kv_tokens[engine.number] + _DOUBT * self._outlook(engine).growth
+        return grown / engine.shape.kv_tokens
 
     def in_time(self, request: RequestState, left: float, step: float, target: EngineState) -> bool:
-        """Whether nothing ends later on the engine than the last of all would have ended anyway."""
-        number = target.number
-        prefill = self._prefill[number] + _DOUBT * request.kv_tokens * target.shape.cost.moved
-        return max(left, self._longest[number]) * step + prefill <= self._last
+        """Whether nothing ends later on the target, whose step is so long with this request, than the last of
+        all would have ended anyway."""
+        there = self._outlook(target)
+        if self._last is None:
+            self._last = max(self._outlook(engine).end for engine in self._fast)
+        prefill = there.prefill + _prefill(request, target)
+        return max(left, there.longest) * step + prefill <= max(self._last, there.end)
+
+    def _outlook(self, engine: EngineState) -> "_Outlook":
+        found = self._outlooks.get(engine.number)
+        if found is None:
+            here = chain(engine.running.values(), engine.arriving.values())
+            lefts = [self._remaining(request) for request in here]
+            longest = max(lefts, default=0.0)
+            step = engine.shape.cost.step(self.counts[engine.number], self.kv_tokens[engine.number])
+            found = _Outlook(sum(lefts), longest, longest * step, engine.fill_seconds)
+            self._outlooks[engine.number] = found
+        return found
 
     def move(self, request: RequestState, left: float, source: EngineState, target: EngineState) -> Move:
         """A request leaves for a heavy engine."""
-        self._growth[source.number] -= left
-        self._growth[target.number] += left
-        self._longest[target.number] = max(self._longest[target.number], left)
-        self._prefill[target.number] += _DOUBT * request.kv_tokens * target.shape.cost.moved
+        self._outlook(source).growth -= left
+        there = self._outlook(target)
+        there.growth += left
+        there.longest = max(there.longest, left)
+        there.prefill += _prefill(request, target)
         self.counts[source.number] -= 1
         self.kv_tokens[source.number] -= request.kv_tokens
         self.counts[target.number] += 1
@@ -162,6 +184,11 @@ def _longest_first(
         if (left := remaining(request)) >= least
     ]
     return sorted(found, key=lambda each: (not is_urgent(each[2], urgent), -each[0], each[2].key))
+
+
+def _prefill(request: RequestState, target: EngineState) -> float:
+    """Seconds by which a move puts off what runs on its new engine, at most."""
+    return _DOUBT * request.kv_tokens * target.shape.cost.moved
 
 
 def _cost(request: RequestState, target: EngineState, running: int) -> float:
