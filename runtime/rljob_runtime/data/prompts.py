@@ -8,10 +8,11 @@ as many prompts of each as its share (`mixing.py`).
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rljob_api.data import Data, PromptData
+from rljob_runtime.data.doubts import DataDoubt, unanswered
 from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.fingerprint import BY_DIFFICULTY, SEVERAL, DataFingerprint
 from rljob_runtime.data.mixing import Mix, Place
@@ -145,6 +146,8 @@ class CheckedData:
     """Everything that is wrong with any source, of its rows the first that is."""
     epoch: Epoch | None
     """None where not all of it was looked at, or something is wrong."""
+    doubts: tuple[DataDoubt, ...] = ()
+    """What may be wrong with rows that can be used."""
 
 
 def check_data(
@@ -159,33 +162,37 @@ def check_data(
     """
     looked_at: list[UsableRows | None] = []
     errors: list[DataError] = []
+    doubts: list[DataDoubt] = []
     for index, (part, own) in enumerate(zip(_parts(data), _seeds(data, seed), strict=True)):
         if _is_remote(part, base):
             looked_at.append(None)
             continue
-        rows, wrong = _look_at(part, tokenizer, own, base, answers_needed)
+        rows, wrong, doubtful = _look_at(part, tokenizer, own, base, answers_needed)
         looked_at.append(rows)
+        place = index if _names(data) else None
         for error in wrong:
-            error.source = index if _names(data) else None
+            error.source = place
         errors += wrong
+        doubts += (replace(doubt, source=place) for doubt in doubtful)
     whole = [rows for rows in looked_at if rows is not None]
     if errors or len(whole) < len(looked_at):
-        return CheckedData(errors, None)
+        return CheckedData(errors, None, tuple(doubts))
     order = Mix(list(map(len, whole)), _weights(data))
-    return CheckedData([], Epoch(order.rows, _fingerprint(whole, order, data, seed)))
+    return CheckedData([], Epoch(order.rows, _fingerprint(whole, order, data, seed)), tuple(doubts))
 
 
 def _look_at(
     data: PromptData, tokenizer: TextTokenizer | None, seed: int, base: Path, answers_needed: bool
-) -> tuple[UsableRows | None, list[DataError]]:
-    """The rows of one source, None where not all of them could be looked at, and all that is wrong."""
+) -> tuple[UsableRows | None, list[DataError], list[DataDoubt]]:
+    """The rows of one source, None where not all of them could be looked at, all that is wrong, and what may
+    be, which is looked for where nothing is."""
     letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
     try:
         source, small = _open_some(data, letters, seed, base)
     except PromptMissing as error:
-        return None, [error, *_other_names(data, error.there, seed, base, answers_needed)]
+        return None, [error, *_other_names(data, error.there, seed, base, answers_needed)], []
     except DataError as error:
-        return None, [error]
+        return None, [error], []
     rows, errors = None, list[DataError]()
     try:
         rows = UsableRows(source, tokenizer, data) if tokenizer is not None else None
@@ -196,10 +203,11 @@ def _look_at(
             check_rows(source)
     except DataError as error:
         # Most often what was found already, which then is told once.
-        return None, [*errors, *([error] if str(error) not in map(str, errors) else [])]
+        return None, [*errors, *([error] if str(error) not in map(str, errors) else [])], []
     whole = len(source) < _CHECKED_ROWS or small
     errors += field_errors(source, data, answers_needed, whole)
-    return rows if whole else None, errors
+    doubts = list(unanswered(source, whole)) if answers_needed and not errors else []
+    return rows if whole else None, errors, doubts
 
 
 def _other_names(

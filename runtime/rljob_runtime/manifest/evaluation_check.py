@@ -11,6 +11,7 @@ from pathlib import Path as File
 from rljob_api.data import HeldOutData
 from rljob_api.errors import Path, Problem
 from rljob_api.training import Training
+from rljob_runtime.data.doubts import DataDoubt
 from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.held_out import trained_prompts
 from rljob_runtime.data.prompts import check_data, some_texts
@@ -26,17 +27,19 @@ def check_evaluation(
     folder: File,
     answers_needed: bool,
     of_data: Sequence[DataError],
-) -> tuple[list[Problem], frozenset[int]]:
-    """What is wrong with the sets of prompts, and the indices of those whose prompts can be used; paths are
-    relative to `folder`. `tokenizer`: None where there is none. `of_data`: what is wrong with the data that
-    are trained, which is not told again."""
+) -> tuple[list[Problem], list[Problem], frozenset[int]]:
+    """What is wrong with the sets of prompts, what may be, and the indices of those whose prompts can be
+    used; paths are relative to `folder`. `tokenizer`: None where there is none. `of_data`: what is wrong with
+    the data that are trained, which is not told again."""
     problems: list[Problem] = []
+    doubts: list[Problem] = []
     usable = set[int]()
     sets = training.evaluation.sets if training.evaluation is not None else []
     for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
         checked = check_data(data, tokenizer, training.seed + 1 + index, folder, answers_needed)
         if not checked.errors:
             usable.add(index)
+        doubts += (_doubt(_path(index), each.data, doubt) for doubt in checked.doubts)
         problems += [
             _problem(_path(index), each.data, error)
             for error in checked.errors
@@ -45,7 +48,7 @@ def check_evaluation(
     letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
     for index, why in _trained(training, letters, folder).items():
         problems.append(Problem((*_path(index), sets[index].data.yaml_choice), why))
-    return problems, frozenset(usable)
+    return problems, doubts, frozenset(usable)
 
 
 def _taken_over(data: HeldOutData, error: DataError, of_data: DataError) -> bool:
@@ -87,6 +90,14 @@ def _problem(path: Path, data: HeldOutData, error: DataError) -> Problem:
     if own:
         return Problem((*path, *inner), error.fault, error.near)
     return Problem(path, f"{error.fault} (training.data.{field}, as the set has none: {ways})", error.near)
+
+
+def _doubt(path: Path, data: HeldOutData, doubt: DataDoubt) -> Problem:
+    """The doubt as a warning about the set, placed as errors are."""
+    if doubt.field is None:
+        return Problem((*path, data.yaml_choice), doubt.words)
+    # The one field that a doubt can be about.
+    return Problem((*path, doubt.field) if data.answer_field is not None else path, doubt.words)
 
 
 def _path(index: int) -> Path:

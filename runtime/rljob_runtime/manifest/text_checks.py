@@ -18,7 +18,7 @@ from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.adapters import check_adapter, doubtful_rank
 from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.manifest.cache_size import check_cache_size
-from rljob_runtime.manifest.data_problem import data_problem
+from rljob_runtime.manifest.data_problem import data_doubt, data_problem
 from rljob_runtime.manifest.evaluation_check import check_evaluation
 from rljob_runtime.manifest.head_width import check_head_width
 from rljob_runtime.manifest.teacher_check import check_teacher
@@ -70,10 +70,11 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     checked = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     # Sources of one file, with the fields of training.data, lack the same ones.
     problems += dict.fromkeys(data_problem(training.data, error) for error in checked.errors)
-    of_sets, right_sets = check_evaluation(training, tokenizer, folder, needed, checked.errors)
+    doubts += (data_doubt(training.data, doubt) for doubt in checked.doubts)
+    of_sets, of_set_doubts, right_sets = check_evaluation(training, tokenizer, folder, needed, checked.errors)
     return Texts(
         problems=[*problems, *of_sets],
-        doubts=doubts,
+        doubts=[*doubts, *of_set_doubts],
         tokenizer=tokenizer,
         epoch=checked.epoch,
         data_right=not checked.errors,

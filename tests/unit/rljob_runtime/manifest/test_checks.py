@@ -329,3 +329,33 @@ def test_a_module_beside_the_manifest_shadows_nothing_later(tmp_path):
     before = list(sys.path)
     assert check(read(manifest)) == ([], [])
     assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"training.data": {"jsonl": {"path": "gaps.jsonl"}, "maxPromptTokens": 16}}, "data.answerField"),
+        (mixed({"name": "b", "jsonl": {"path": "gaps.jsonl"}}), "data.answerField"),
+        (
+            mixed({"name": "b", "jsonl": {"path": "gaps.jsonl"}, "answerField": "answer"}),
+            "data.sources[1].answerField",
+        ),
+        (
+            {"training.data": GOOD_DATA, "training.evaluation": {"everyVersions": 1, "sets": [
+                {"name": "e", "data": {"jsonl": {"path": "gaps.jsonl"}}}
+            ]}},
+            "evaluation.sets[0].data",
+        ),
+    ],
+)  # fmt: skip
+def test_rows_without_an_answer_are_warned_of(tmp_path, changes, path):
+    make(tmp_path / "good.jsonl")
+    (tmp_path / "gaps.jsonl").write_text(
+        '{"prompt": "cd", "answer": "1"}\n{"prompt": "ef", "answer": null}\n'
+    )
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job({**changes, "training.reward": {"function": MATH}})))
+    errors, warnings = check(read(manifest))
+    assert errors == []
+    (told,) = [each.problem for each in warnings if "no answer" in str(each)]
+    assert str(told).startswith(f"spec.training.{path}: 1 of 2 rows has no answer")
