@@ -4,6 +4,7 @@ Guarantees: a record that is no prompt is refused with its place and field. Pure
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -61,7 +62,7 @@ class Source(Protocol):
 
 
 def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
-    """Check one record. An absent answer is None; a number becomes its text."""
+    """Check one record. An absent answer is None, and so is NaN; a number becomes its text."""
     prompt, answer = _look_up(record, names.prompt), _look_up(record, names.answer)
     for name in suspects(names.further):
         if has_content(record.get(name)):
@@ -73,6 +74,9 @@ def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
     # `bool` by itself: Python's True is an int.
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
         raise DataError(f'{where}: field "{names.answer}" must be text or a number, not {kind_of(answer)}')
+    if isinstance(answer, float) and math.isnan(answer):
+        # As tables write a number that is not there.
+        answer = None
     return Row(
         _check_prompt(prompt, names.prompt, where),
         json.dumps(answer) if isinstance(answer, int | float) else answer,

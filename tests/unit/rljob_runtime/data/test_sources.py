@@ -177,6 +177,13 @@ def test_parquet(tmp_path: Path, limit: int | None) -> None:
     assert source.where(1).endswith("p.parquet row 1")
 
 
+def test_an_answer_that_is_not_a_number_is_none(tmp_path: Path) -> None:
+    table = pyarrow.table({"prompt": ["a", "b", "c"], "answer": [1.5, float("nan"), None]})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    source = opened(tmp_path, parquet={"path": "p.parquet"})
+    assert [source.row(index).answer for index in range(3)] == ["1.5", None, None]
+
+
 def test_parquet_mistakes(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     parquet.write_table(pyarrow.table({"prompts": ["a"]}), tmp_path / "named.parquet")
