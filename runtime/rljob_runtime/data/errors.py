@@ -1,5 +1,6 @@
 """Errors about data: one line that says what is wrong, where, and what to do."""
 
+import re
 from pathlib import Path
 
 from rljob_api.errors import nearest
@@ -51,7 +52,21 @@ def unreadable(path: Path, error: OSError) -> DataError:
             f"{path} is a folder, and one file is named here: a folder of JSON Lines or parquet files, or "
             "one that datasets has saved, is named by huggingFace.name"
         )
-    return DataError(f"{path}: {error.strerror or one_line(error)}")
+    advice = not_expanded(path) if isinstance(error, FileNotFoundError) else ""
+    return DataError(f"{path}: {error.strerror or one_line(error)}{advice}")
+
+
+def not_expanded(path: Path) -> str:
+    """What to say of a path that is not there, where a shell would have made another of it; else nothing."""
+    for part in path.parts:
+        # A file may be called $x or ~x: that it is not there has been found out.
+        if re.match(r"~|\$[A-Za-z_{]", part):
+            return (
+                f": a path is taken as it is written, and {part} is not expanded, for pods have another home "
+                "and environment: write the whole path, or one relative to the manifest's folder (in a "
+                "cluster, to storage.mountPath)"
+            )
+    return ""
 
 
 def missing_name(kind: str, name: str, available: list[str]) -> str:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from rljob_api.data import Data, PromptData
 from rljob_runtime.data.doubts import DataDoubt, unanswered
-from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
+from rljob_runtime.data.errors import (
+    AnswersMissing,
+    DataError,
+    PromptMissing,
+    RewardFieldMissing,
+    not_expanded,
+)
 from rljob_runtime.data.fingerprint import BY_DIFFICULTY, SEVERAL, DataFingerprint
 from rljob_runtime.data.mixing import Mix, Place
 from rljob_runtime.data.rows import Source
@@ -164,8 +170,12 @@ def check_data(
     errors: list[DataError] = []
     doubts: list[DataDoubt] = []
     for index, (part, own) in enumerate(zip(_parts(data), _seeds(data, seed), strict=True)):
-        if _is_remote(part, base):
+        if part.hugging_face is not None and _is_remote(part, base):
             looked_at.append(None)
+            if advice := not_expanded(Path(name := part.hugging_face.name)):
+                error = DataError(f"no folder {name}{advice}")
+                error.source = index if _names(data) else None
+                errors.append(error)
             continue
         rows, wrong, doubtful = _look_at(part, tokenizer, own, base, answers_needed)
         looked_at.append(rows)

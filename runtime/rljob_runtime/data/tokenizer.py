@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rljob_api.model import Tokenizer
-from rljob_runtime.data.errors import DataError, one_line
+from rljob_runtime.data.errors import DataError, not_expanded, one_line
 from rljob_runtime.samples import Tokens
 
 Messages = Sequence[dict[str, str]]
@@ -275,8 +275,11 @@ def check_vocabulary(tokenizer: TextTokenizer, model_vocabulary_size: int) -> No
 def _load_auto_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
+    if folder.is_file():
+        raise DataError(f"{folder} is a file: name the folder that has the tokenizer ({folder.parent}?)")
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; it must hold a Hugging Face tokenizer (tokenizer.json)")
+        advice = not_expanded(folder) or "; it must hold a Hugging Face tokenizer (tokenizer.json)"
+        raise DataError(f"{folder}: no such folder{advice}")
     try:
         found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.errors import nearest
-from rljob_runtime.data.errors import one_line
+from rljob_runtime.data.errors import not_expanded, one_line
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.safetensors_header import read_header
@@ -63,11 +63,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_is_a_model(folder: Path) -> None:
-    if not folder.is_dir():
+    if folder.is_file():
         raise ModelFolderError(
-            f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model. Models "
-            f"are not fetched: hf download NAME --local-dir {shlex.quote(str(folder))}"
+            f"{folder} is a file: name the folder of the model, which has {_CONFIG} and *.safetensors"
         )
+    if not folder.is_dir():
+        advice = not_expanded(folder) or (
+            "; it must hold config.json and *.safetensors of a Hugging Face model. Models are not fetched: "
+            f"hf download NAME --local-dir {shlex.quote(str(folder))}"
+        )
+        raise ModelFolderError(f"no folder {folder}{advice}")
     config = folder / _CONFIG
     if not config.is_file() and (folder / _ADAPTER).is_file():
         raise ModelFolderError(

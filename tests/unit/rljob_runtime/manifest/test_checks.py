@@ -49,6 +49,43 @@ def mixed(other, **more):
         ),
         (
             [],
+            {"training.model": {"path": "~/models/x"}},
+            "spec.training.model.path",
+            ["/~/models/x: a path is taken as it is written, and ~ is not expanded", "write the whole path"],
+        ),
+        (
+            [],
+            {"training.model": {"path": "${HOME}/x"}},
+            "spec.training.model.path",
+            ["/${HOME}/x: a path is taken as it is written, and ${HOME} is not expanded"],
+        ),
+        (
+            ["m/config.json"],
+            {"training.model": {"path": "m/config.json"}},
+            "spec.training.model.path",
+            ["/m/config.json is a file: name the folder of the model, which has config.json and *.safe"],
+        ),
+        ([], {"training.tokenizer": {"path": "$T"}}, "spec.training.tokenizer", ["and $T is not expanded"]),
+        (
+            ["m/config.json"],
+            {"training.tokenizer": {"path": "m/config.json"}},
+            "spec.training.tokenizer",
+            ["/m/config.json is a file: name the folder that has the tokenizer (", "/m?)"],
+        ),
+        (
+            [],
+            {"training.data.generated": REMOVED, "training.data.jsonl": {"path": "~me/x.jsonl"}},
+            "spec.training.data.jsonl",
+            ["/~me/x.jsonl: No such file or directory: a path is taken as it is written, and ~me is not"],
+        ),
+        (
+            [],
+            {"training.data.generated": REMOVED, "training.data.huggingFace": {"name": "~/x"}},
+            "spec.training.data.huggingFace",
+            ["no folder ~/x: a path is taken as it is written, and ~ is not expanded"],
+        ),
+        (
+            [],
             {"training.reward": {"function": COPY["function"], "arguments": {"overrun_penalty": [9**40]}}},
             "spec.training.reward.arguments.overrun_penalty",
             ["has an integer of more than 64 bits, and a reward gets none: quote it"],
