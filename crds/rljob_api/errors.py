@@ -115,6 +115,8 @@ def _no_mapping(owner: type[BaseModel], found: Any) -> str:
     return f"must be a mapping with {fields} (found {_show(found)}){written}"
 
 
+_EXACT = 2.0**53
+"""Above it floats are no longer the whole numbers that were written."""
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 _KINDS = {
     "int_type": "a whole number",
@@ -137,7 +139,7 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
     value = _show(details["input"])
     context = details.get("ctx", {})
     if kind in _KINDS:
-        return f"must be {_KINDS[kind]} (found {value}){_quotes(kind, details['input'])}"
+        return f"must be {_KINDS[kind]} (found {value}){_rewritten(kind, details['input'])}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         # "must be above 0 (found 0)": the value is the bound, and "0 is above 0" would be false.
@@ -161,8 +163,10 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
     return f"{message[0].lower()}{message[1:]} (found {value})"
 
 
-def _quotes(kind: str, value: Any) -> str:
-    """What to do where only quotes, or their absence, make a value what it should not be."""
+def _rewritten(kind: str, value: Any) -> str:
+    """What to do where only the way in which it is written makes a value what it should not be."""
+    if kind == "int_type" and isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return f": write it as {int(value)}"
     if kind == "string_type" and isinstance(value, (int, float)):
         return ": quote it"
     if kind in ("int_type", "float_type") and isinstance(value, str) and _NUMBER.fullmatch(value):

@@ -66,6 +66,26 @@ from tests.support.jobs import REMOVED, job
             "spec.pools.trainer.replicas: must be a whole number (found '2'): write it without quotes.",
         ),
         (
+            {"training.schedule.totalSteps": 60.0},
+            "spec.training.schedule.totalSteps: must be a whole number (found 60.0): write it as 60.",
+        ),
+        (
+            {"training.schedule.totalSteps": 1e2},
+            "spec.training.schedule.totalSteps: must be a whole number (found 100.0): write it as 100.",
+        ),
+        (
+            {"training.schedule.totalSteps": 1.5},
+            "spec.training.schedule.totalSteps: must be a whole number (found 1.5).",
+        ),
+        (
+            {"training.schedule.totalSteps": 1e30},
+            "spec.training.schedule.totalSteps: must be a whole number (found 1e+30).",
+        ),
+        (
+            {"training.schedule.totalSteps": float("nan")},
+            "spec.training.schedule.totalSteps: must be a whole number (found nan).",
+        ),
+        (
             {"training.data": REMOVED},
             "spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated, sources "
             "(The prompts).",
