@@ -9,6 +9,10 @@ GZIP = b"\x1f\x8b"
 """What a file of gzip begins with."""
 COMPRESSED = "the file is compressed: unpack it with gunzip"
 
+LFS = b"version https://git-lfs"
+"""What a file begins with that stands in the place of one that Git LFS keeps."""
+IN_LFS = "the file itself is kept by Git LFS, and was not fetched: git lfs pull does it"
+
 
 class DataError(ValueError):
     """The prompts or the tokenizer cannot be used."""

@@ -124,6 +124,11 @@ def _check_prompt(value: Any, field: str, where: str) -> PromptText:
         if not value:
             raise DataError(f'{where}: field "{field}" is empty')
         return value
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str):
+        raise DataError(
+            f'{where}: field "{field}" is one message and no list of them: write it in a list, or set '
+            f"data.promptField: {field}.content"
+        )
     if not isinstance(value, list):
         raise DataError(
             f'{where}: field "{field}" must be text or a list of chat messages, not {kind_of(value)}'
@@ -141,6 +146,13 @@ def _check_message(message: Any, where: str) -> dict[str, str]:
     medium = medium_of(message.get("content"))
     if medium is not None:
         raise DataError(refusal(where, "content", medium))
+    if "role" not in message and "from" in message:
+        raise DataError(
+            f'{where} has "from" and "value": write "role" and "content" in their place, user for human and '
+            "assistant for gpt"
+        )
+    if isinstance(message.get("content"), list):
+        raise DataError(f'{where}: "content" is a list of parts: write their texts as one text')
     for key in ("role", "content"):
         if not isinstance(message.get(key), str):
             raise DataError(f'{where}: "{key}" must be text, not {kind_of(message.get(key))}')

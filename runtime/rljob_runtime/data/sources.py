@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from rljob_api.data import GeneratedData, PromptData
-from rljob_runtime.data.errors import COMPRESSED, GZIP, DataError, one_line, unreadable
+from rljob_runtime.data.errors import COMPRESSED, GZIP, IN_LFS, LFS, DataError, one_line, unreadable
+from rljob_runtime.data.json_advice import advice
 from rljob_runtime.data.rows import FieldNames, Row, Source, field_names, kind_of, names_of, to_row
 from rljob_runtime.data.shuffle import mix
 from rljob_runtime.data.tables import open_hugging_face, open_parquet
@@ -26,6 +27,7 @@ _OTHERS = {
     b"\xff\xfe": "the file is UTF-16 text: write it as UTF-8",
     b"\xfe\xff": "the file is UTF-16 text: write it as UTF-8",
     b"PAR1": "the file is parquet: name it by data.parquet",
+    LFS: IN_LFS,
 }
 """What else a file is, by what it begins with."""
 
@@ -96,25 +98,19 @@ class JsonlSource:
             for begin, other in _OTHERS.items():
                 if line.startswith(begin):
                     raise DataError(f"{self.name}: {other}") from error
-            text = line[:40].decode(errors="replace").strip()
+            whole = line.decode(errors="replace").strip()
+            text = whole[:40].strip()
             # A terminal would do what control characters say.
             shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-            advice = _advice(shown)
-            raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}{advice}") from error
+            said = f"{where}: not valid JSON ({one_line(error)}): {shown}{advice(whole)}"
+            raise DataError(said) from error
         if not isinstance(value, dict):
             kind = kind_of(value)
-            advice = _advice("[") if isinstance(value, list) else ""
-            raise DataError(f"{where}: a line must be a JSON object, like {{...}}; this is {kind}{advice}")
+            what_to_do = advice("[") if isinstance(value, list) else ""
+            raise DataError(
+                f"{where}: a line must be a JSON object, like {{...}}; this is {kind}{what_to_do}"
+            )
         return value
-
-
-def _advice(line: str) -> str:
-    """What to do about a line that is no object, by how it begins."""
-    if line.startswith("["):
-        return ": of a list of rows, write each row on a line of its own"
-    if "{" in line:
-        return ""
-    return ": a file of JSON Lines has an object, {...}, on each line"
 
 
 class GeneratedSource:

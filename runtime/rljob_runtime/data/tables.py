@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.data import HuggingFaceData, PromptData
-from rljob_runtime.data.errors import DataError, PromptMissing, missing_name, one_line, unreadable
+from rljob_runtime.data.errors import (
+    COMPRESSED,
+    GZIP,
+    IN_LFS,
+    LFS,
+    DataError,
+    PromptMissing,
+    missing_name,
+    one_line,
+    unreadable,
+)
 from rljob_runtime.data.images import has_content, refusal, suspects
 from rljob_runtime.data.rows import Row, Source, field_names, names_of, to_row
 
+_MAGIC = b"PAR1"
+"""What a parquet file begins and ends with."""
 _AT_ONCE = 16
 """Rows of a column that may have images that are read at a time: each may have megabytes."""
 
@@ -47,8 +59,32 @@ def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
     except OSError as error:
         raise unreadable(path, error) from error
     except pyarrow.ArrowException as error:
+        if (other := _other_kind(path)) is not None:
+            raise DataError(f"{path}: {other}") from error
         raise DataError(f"{path}: not a usable parquet file: {one_line(error)}") from error
     return TableSource(_ParquetTable(table), table.num_rows, str(path), data, there)
+
+
+def _other_kind(path: Path) -> str | None:
+    """What a file is that is no parquet, and what to do; None where it is parquet by its two ends."""
+    with path.open("rb") as file:
+        begin = file.read(64)
+        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
+        end = file.read()
+    if begin.startswith(_MAGIC):
+        # What is whole has something else, which the library tells.
+        cut = "not a usable parquet file: it is cut short, for it lacks the end: copy it again"
+        return None if end == _MAGIC else cut
+    if begin.startswith(GZIP):
+        return COMPRESSED
+    if begin.startswith(LFS):
+        return IN_LFS
+    text = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{"):
+        return "the file is JSON, and no parquet: name a file of JSON Lines by data.jsonl"
+    if not begin:
+        return "the file is empty: write it again"
+    return "the file is no parquet: write it as such, with to_parquet of pandas or datasets"
 
 
 def _refuse_images(batches: Iterable[Any], where: str, column: str) -> None:

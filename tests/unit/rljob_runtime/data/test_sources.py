@@ -52,6 +52,29 @@ def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
             '[\n{"prompt": "a"}]',
             r"p.jsonl:1: not valid JSON .*: \[: of a list of rows, write each row on a line",
         ),
+        ('[\n{"prompt": "a"}]', r"write each row on a line of its own, as jq -c '\.\[\]' does$"),
+        (
+            '{\n"prompt": "a"\n}',
+            r"p.jsonl:1: not valid JSON .*: \{: the object has no end on this line: write",
+        ),
+        ('{"prompt": "a"},\n', r"take away the comma behind the object, which stands alone on its line$"),
+        ('{"prompt": "a",}\n', r"take away the comma before the closing bracket$"),
+        ('{"prompt": "a", "x": NaN}', r"JSON has no NaN and no Infinity, write null$"),
+        ('{"prompt": "' + "a" * 60 + '", "x": [-Infinity]}', r"JSON has no NaN and no Infinity, write null$"),
+        ("{'prompt': 'a'}", r"JSON has double quotes, as json.dumps writes them$"),
+        ("version https://git-lfs.github.com/spec/v1", r"kept by Git LFS, and was not fetched: git lfs pull"),
+        (
+            '{"prompt": [{"from": "human", "value": "a"}]}',
+            r'message 0 has "from" and "value": write "role" and "content" in their place, user for human',
+        ),
+        (
+            '{"prompt": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
+            r'message 0: "content" is a list of parts: write their texts as one text$',
+        ),
+        (
+            '{"prompt": {"role": "user", "content": "a"}}',
+            r'"prompt" is one message and no list of them: write it in a list, or set data.promptField',
+        ),
         ("prompt,answer\na,b", r"prompt,answer: a file of JSON Lines has an object, \{...\}, on each line"),
         ("3", r"this is a number"),
         ('{"x": {"promt": "a"}}', r'no field "prompt". Did you mean x.promt\? It has: x.promt'),
@@ -175,6 +198,24 @@ def test_parquet(tmp_path: Path, limit: int | None) -> None:
     assert len(source) == (limit or 3)
     assert [source.row(i) for i in range(2)] == [Row(CHAT, "1"), Row(CHAT, None)]
     assert source.where(1).endswith("p.parquet row 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"prompt": "a"}\n', "the file is JSON, and no parquet: name a file of JSON Lines by data.jsonl"),
+        (b"prompt,answer\na,b\n", "the file is no parquet: write it as such, with to_parquet of pandas or"),
+        (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00", "the file is compressed: unpack it with gunzip"),
+        (b"PAR1 and more", "not a usable parquet file: it is cut short, for it lacks the end: copy it again"),
+        (b"PAR1 and more PAR1", "not a usable parquet file: "),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"", "the file is empty: write it again"),
+    ],
+)
+def test_a_file_that_is_no_parquet(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "p.parquet").write_bytes(content)
+    with pytest.raises(DataError, match=f"p.parquet: .*{words}"):
+        opened(tmp_path, parquet={"path": "p.parquet"})
 
 
 def test_an_answer_that_is_not_a_number_is_none(tmp_path: Path) -> None:
