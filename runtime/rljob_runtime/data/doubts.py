@@ -33,6 +33,22 @@ def unanswered(source: Source, whole: bool) -> Iterator[DataDoubt]:
         )
 
 
+def unread(source: Source, whole: bool) -> Iterator[DataDoubt]:
+    """Messages with more than a role and a content."""
+    found: dict[str, list[int]] = {}
+    for number in range(len(source)):
+        for key in source.left_out(number):
+            found.setdefault(key, []).append(number)
+    if found:
+        said = ", ".join(f"{key} in {len(rows):,}" for key, rows in found.items())
+        rows = set().union(*found.values())
+        yield DataDoubt(
+            f"{of_rows(len(rows), source, whole)} messages with more than role and content ({said}), which "
+            f"prompts are made without; the first is {source.where(min(rows))}. Write into content what the "
+            "model is to read"
+        )
+
+
 def of_rows(count: int, source: Source, whole: bool) -> str:
     """`3 of 6 rows have`, or `1 of the first 1,000 rows has`."""
     rows = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rljob_api.data import Data, PromptData
-from rljob_runtime.data.doubts import DataDoubt, unanswered
+from rljob_runtime.data.doubts import DataDoubt, unanswered, unread
 from rljob_runtime.data.errors import (
     AnswersMissing,
     DataError,
@@ -216,7 +216,10 @@ def _look_at(
         return None, [*errors, *([error] if str(error) not in map(str, errors) else [])], []
     whole = len(source) < _CHECKED_ROWS or small
     errors += field_errors(source, data, answers_needed, whole)
-    doubts = list(unanswered(source, whole)) if answers_needed and not errors else []
+    doubts = list[DataDoubt]()
+    if not errors:
+        doubts += unread(source, whole)
+        doubts += unanswered(source, whole) if answers_needed else ()
     return rows if whole else None, errors, doubts
 
 

@@ -18,6 +18,12 @@ PromptText = str | list[dict[str, str]]
 """A prompt as the data has it: text, or chat messages."""
 
 
+_OF_MESSAGES = (
+    "tool_calls", "tool_call_id", "function_call", "name", "reasoning_content", "reasoning", "thinking",
+)  # fmt: skip
+"""What chat templates read of a message beside its role and content."""
+
+
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One row of the data. Data are recognised by its encoding, in which a default has no entry."""
 
@@ -52,6 +58,11 @@ class Source(Protocol):
         """Raises `DataError` for a row that is no prompt."""
         ...
 
+    def left_out(self, index: int) -> list[str]:
+        """Which of `_OF_MESSAGES` the messages of a row have, that prompts are made without. Raises
+        `DataError`."""
+        ...
+
     def where(self, index: int) -> str:
         """How people find the row: `file:line` or `file row n`."""
         ...
@@ -82,6 +93,14 @@ def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
         json.dumps(answer) if isinstance(answer, int | float) else answer,
         {name: _plain(_look_up(record, name), name, where) for name in names.further},
     )
+
+
+def left_out_of(record: Mapping[str, Any], names: FieldNames) -> list[str]:
+    """`Source.left_out` of a record."""
+    prompt = _look_up(record, names.prompt)
+    messages = [each for each in prompt if isinstance(each, Mapping)] if isinstance(prompt, list) else []
+    # A table gives each message the keys of all, as null.
+    return [key for key in _OF_MESSAGES if any(has_content(each.get(key)) for each in messages)]
 
 
 def _plain(value: Any, field: str, where: str) -> Any:

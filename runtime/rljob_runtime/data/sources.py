@@ -15,7 +15,16 @@ import msgspec
 from rljob_api.data import GeneratedData, PromptData
 from rljob_runtime.data.errors import COMPRESSED, GZIP, IN_LFS, LFS, DataError, one_line, unreadable
 from rljob_runtime.data.json_advice import advice
-from rljob_runtime.data.rows import FieldNames, Row, Source, field_names, kind_of, names_of, to_row
+from rljob_runtime.data.rows import (
+    FieldNames,
+    Row,
+    Source,
+    field_names,
+    kind_of,
+    left_out_of,
+    names_of,
+    to_row,
+)
 from rljob_runtime.data.shuffle import mix
 from rljob_runtime.data.tables import open_hugging_face, open_parquet
 
@@ -71,6 +80,10 @@ class JsonlSource:
     def row(self, index: int) -> Row:
         self._file.seek(self._starts[index])
         return self._parse(self._file.readline(), self.where(index))
+
+    def left_out(self, index: int) -> list[str]:
+        self._file.seek(self._starts[index])
+        return left_out_of(self._decode(self._file.readline(), self.where(index)), self._fields)
 
     def fields(self) -> list[str]:
         found: dict[str, None] = {}
@@ -140,6 +153,9 @@ class GeneratedSource:
     def where(self, index: int) -> str:
         return f"generated row {index}"
 
+    def left_out(self, index: int) -> list[str]:
+        return []
+
     def fields(self) -> list[str]:
         return ["prompt", "answer"]
 
@@ -172,6 +188,9 @@ class SystemPrompted:
 
     def where(self, index: int) -> str:
         return self._source.where(index)
+
+    def left_out(self, index: int) -> list[str]:
+        return self._source.left_out(index)
 
     def fields(self) -> list[str]:
         return self._source.fields()

@@ -22,7 +22,7 @@ from rljob_runtime.data.errors import (
     unreadable,
 )
 from rljob_runtime.data.images import has_content, refusal, suspects
-from rljob_runtime.data.rows import Row, Source, field_names, names_of, to_row
+from rljob_runtime.data.rows import Row, Source, field_names, left_out_of, names_of, to_row
 
 _MAGIC = b"PAR1"
 """What a parquet file begins and ends with."""
@@ -198,11 +198,17 @@ class TableSource:
         return self._names
 
     def row(self, index: int) -> Row:
+        return to_row(self._record(index), self._fields, self.where(index))
+
+    def left_out(self, index: int) -> list[str]:
+        return left_out_of(self._record(index), self._fields)
+
+    def _record(self, index: int) -> dict[str, Any]:
         try:
-            record = self._table[index]
+            record: dict[str, Any] = self._table[index]
         except UnicodeDecodeError as error:
             raise _not_utf8(self.where(index), self._undecodable(index), error) from error
-        return to_row(record, self._fields, self.where(index))
+        return record
 
     def _undecodable(self, index: int) -> str:
         """The column of row `index` that is not UTF-8."""

@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from rljob_api.data import Data
+from rljob_runtime.data.doubts import unread
 from rljob_runtime.data.prompts import check_data
+from rljob_runtime.data.sources import open_source
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 
 TOKENIZER = CharacterTokenizer("ab")
@@ -48,3 +52,40 @@ def test_of_large_data_the_rows_that_were_looked_at_are_counted(tmp_path: Path) 
     rows(tmp_path, {"prompt": "a"}, *({"prompt": "a", "answer": "1", "x": "x" * 17_000} for _ in range(1000)))
     (found,) = doubts(tmp_path, answers_needed=True)
     assert found.startswith("1 of the first 1,000 rows has no answer")
+
+
+CALLS = {"role": "assistant", "content": "a", "tool_calls": [{"id": 1}], "name": None}
+
+
+@pytest.mark.parametrize("system", [None, "b"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_messages_with_more_than_role_and_content(tmp_path: Path, kind: str, system: str | None) -> None:
+    plain, named = {"role": "user", "content": "b"}, {"role": "user", "content": "b", "name": "x"}
+    records = [{"prompt": each} for each in ([plain], [named, CALLS], [CALLS])]
+    path = tmp_path / f"p.{kind}"
+    if kind == "jsonl":
+        rows(tmp_path, *records)
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    parsed = Data.model_validate({kind: {"path": path.name}, "systemPrompt": system})
+    (found,) = unread(open_source(parsed, tmp_path, 0, ""), whole=True)
+    where = f"{path}:2" if kind == "jsonl" else f"{path} row 1"
+    assert found.field is None
+    assert found.words == (
+        "2 of 3 rows have messages with more than role and content (tool_calls in 2, name in 1), which "
+        f"prompts are made without; the first is {where}. Write into content what the model is to read"
+    )
+
+
+@pytest.mark.parametrize("prompt", ["a", [{"role": "user", "content": "a", "id": 4, "reasoning": ""}]])
+def test_messages_of_role_and_content_alone(tmp_path: Path, prompt: Any) -> None:
+    rows(tmp_path, {"prompt": prompt, "name": "x"})
+    source = open_source(Data.model_validate({"jsonl": {"path": "p.jsonl"}}), tmp_path, 0, "")
+    assert list(unread(source, whole=True)) == []
+
+
+def test_messages_are_looked_at_without_a_tokenizer(tmp_path: Path) -> None:
+    rows(tmp_path, {"prompt": [CALLS]})
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
+    (found,) = check_data(data, None, 0, tmp_path).doubts
+    assert "(tool_calls in 1)" in found.words

@@ -35,6 +35,9 @@ class Rows:
     def row(self, index: int) -> Row:
         return self._row
 
+    def left_out(self, index: int) -> list[str]:
+        return []
+
     def where(self, index: int) -> str:
         return "x:1"
 
