@@ -25,6 +25,7 @@ from rljob_runtime.data.mixing import Mix, Place
 from rljob_runtime.data.rows import Source
 from rljob_runtime.data.shuffle import Shuffle, mix
 from rljob_runtime.data.sources import open_source
+from rljob_runtime.data.tables import without_effect
 from rljob_runtime.data.tokenizer import FolderTokenizer, TextTokenizer
 from rljob_runtime.data.usable import (
     PlacedText,
@@ -218,6 +219,7 @@ def _look_at(
     errors += field_errors(source, data, answers_needed, whole)
     doubts = list[DataDoubt]()
     if not errors:
+        doubts += without_effect(data.hugging_face, base) if data.hugging_face is not None else ()
         doubts += unread(source, whole)
         doubts += unanswered(source, whole) if answers_needed else ()
     return rows if whole else None, errors, doubts

@@ -4,12 +4,14 @@ Guarantees: of a parquet file the columns with the fields that are read are held
 decoded to see that there is one.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from rljob_api.data import HuggingFaceData, PromptData
+from rljob_runtime.data.doubts import DataDoubt
 from rljob_runtime.data.errors import (
     COMPRESSED,
     GZIP,
@@ -143,6 +145,33 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
     if config.split not in saved:
         raise DataError(f"{name}: {missing_name('split', config.split, list(saved))}")
     return saved[config.split]
+
+
+def without_effect(config: HuggingFaceData, base: Path) -> Iterator[DataDoubt]:
+    """Which fields of `config` change nothing of a folder that `save_to_disk` wrote; `base` is the manifest's
+    folder."""
+    state, splits = (base / config.name / file for file in ("state.json", "dataset_dict.json"))
+    own = _split_of(state) if state.is_file() else None
+    # The default may be nobody's choice.
+    if state.is_file() and config.split not in (own, HuggingFaceData.model_fields["split"].default):
+        yield DataDoubt(
+            f"split is {config.split}, and {base / config.name} was saved as one data set, without splits: "
+            "all of its rows are taken. Take it out, or save the rows that are meant to a folder of their own"
+        )
+    if config.config is not None and (state.is_file() or splits.is_file()):
+        yield DataDoubt(
+            f"config is {config.config}, and {base / config.name} is a folder that save_to_disk wrote, which "
+            "has one configuration alone: take it out"
+        )
+
+
+def _split_of(state: Path) -> str | None:
+    """Which split the rows are that `save_to_disk` wrote; None where that is not known."""
+    with suppress(OSError, ValueError):
+        found = json.loads(state.read_bytes())
+        split = found.get("_split") if isinstance(found, dict) else None
+        return split if isinstance(split, str) else None
+    return None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -89,3 +90,43 @@ def test_messages_are_looked_at_without_a_tokenizer(tmp_path: Path) -> None:
     data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
     (found,) = check_data(data, None, 0, tmp_path).doubts
     assert "(tool_calls in 1)" in found.words
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "words"),
+    [
+        ("one", {}, None),
+        ("one", {"split": "train"}, None),
+        (
+            "one",
+            {"split": "test"},
+            "split is test, and ? was saved as one data set, without splits: all of its",
+        ),
+        ("one", {"split": "train[:90%]"}, "split is train[:90%], and ? was saved as one data set, without"),
+        ("part", {"split": "test"}, None),
+        ("part", {"split": "dev"}, "split is dev, and ? was saved as one data set"),
+        ("several", {"split": "test"}, None),
+        (
+            "several",
+            {"split": "test", "config": "main"},
+            "config is main, and ? is a folder that save_to_disk",
+        ),
+        ("files", {"split": "test"}, None),
+    ],
+)
+def test_fields_that_change_nothing_of_a_saved_folder(
+    tmp_path: Path, folder: str, given: dict[str, Any], words: str | None
+) -> None:
+    one = datasets.Dataset.from_list([{"prompt": "a"}])
+    part = datasets.Dataset.from_list([{"prompt": "a"}], split=datasets.NamedSplit("test"))
+    kinds = {"one": one, "part": part, "several": datasets.DatasetDict({"train": one, "test": one})}
+    if folder in kinds:
+        kinds[folder].save_to_disk(tmp_path / folder)
+    else:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test.jsonl").write_text('{"prompt": "a"}')
+    data = Data.model_validate({"huggingFace": {"name": folder, **given}})
+    checked = check_data(data, TOKENIZER, 0, tmp_path)
+    assert checked.errors == []
+    said = [each.words.replace(str(tmp_path / folder), "?") for each in checked.doubts]
+    assert [each.startswith(words or "-") for each in said] == ([True] if words else []), said
