@@ -23,6 +23,7 @@ from rljob_runtime.job_errors import OwnFunctionFailed
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.logger_packages import check_loggers
 from rljob_runtime.manifest.no_effect import without_effect
+from rljob_runtime.manifest.object_meta import metadata_doubts
 from rljob_runtime.manifest.traps import traps
 from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
 from rljob_runtime.samples import encode
@@ -40,6 +41,7 @@ _TRAINING = ("spec", "training")
 def check(manifest: Manifest) -> tuple[list[Finding], list[Finding]]:
     """Everything that is wrong with what the manifest refers to, and what may be."""
     errors, warnings = check_job(manifest.job, manifest.folder)
+    warnings += metadata_doubts(manifest.source.value.get("metadata", {}))
     return [manifest.find(each) for each in errors], [manifest.find(each) for each in warnings]
 
 
