@@ -7,6 +7,7 @@ decoded to see that there is one.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,12 @@ class TableSource:
         return to_row(self._record(index), self._fields, self.where(index))
 
     def left_out(self, index: int) -> list[str]:
-        return left_out_of(self._record(index), self._fields)
+        return left_out_of(self._record(index), self._fields) if self._has_messages else []
+
+    @cached_property
+    def _has_messages(self) -> bool:
+        # The values of a column are of one type: of texts no row is read for messages.
+        return isinstance(self.row(0).prompt, list)
 
     def _record(self, index: int) -> dict[str, Any]:
         try:
