@@ -36,6 +36,7 @@ _OTHERS = {
     b"\xff\xfe": "the file is UTF-16 text: write it as UTF-8",
     b"\xfe\xff": "the file is UTF-16 text: write it as UTF-8",
     b"PAR1": "the file is parquet: name it by data.parquet",
+    GZIP: COMPRESSED,
     LFS: IN_LFS,
 }
 """What else a file is, by what it begins with."""
@@ -106,8 +107,6 @@ class JsonlSource:
             # A byte order mark, which some editors put before the first line.
             value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if line.startswith(GZIP):
-                raise DataError(f"{self.name}: {COMPRESSED}") from error
             for begin, other in _OTHERS.items():
                 if line.startswith(begin):
                     raise DataError(f"{self.name}: {other}") from error
