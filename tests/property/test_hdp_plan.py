@@ -2,12 +2,15 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.cost_model import CostModel, padded
+from rljob_runtime.parallel.first_fit import first_fit
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
+from rljob_runtime.parallel.loads import members_of
 from tests.support.depth import examples
 from tests.support.shared_passes import check, largest, run
 
@@ -24,9 +27,9 @@ WORLDS = st.integers(1, 9)
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[int], int]:
+def batches(draw: st.DrawFn, worlds: st.SearchStrategy[int] = WORLDS) -> tuple[list[int], int]:
     """Lengths that the ranks hold, and how many ranks there are."""
-    world = draw(WORLDS)
+    world = draw(worlds)
     length = st.one_of(st.integers(1, CAP), st.integers(1, CAP * largest(world)))
     return draw(st.lists(length, max_size=40)), world
 
@@ -71,6 +74,45 @@ def test_equal_inputs_give_equal_plans(batch: tuple[list[int], int], cost: CostM
     plan, again = (plan_hybrid(list(lengths), world, CAP, cost) for _ in range(2))
     assert plan == again
     assert plan.digest() == again.digest()
+
+
+def dealt(
+    lengths: list[int], world: int, cost: CostModel, degree_of: dict[int, int]
+) -> list[list[PlannedBatch]]:
+    """What each rank runs by the rule of `hdp_levels` alone, as simply as it can be said: from the largest
+    degree down each sample, the longest first, to the group that is free first, packed first-fit."""
+    ranks: list[list[PlannedBatch]] = [[] for _ in range(world)]
+    ends = [0] * world
+    for degree in sorted(set(degree_of.values()), reverse=True):
+        constant, room = round(cost.pass_seconds(degree) * 1e9), CAP * degree
+        costs = np.rint(cost.sample_seconds(np.array(lengths), degree) * 1e9).astype(int).tolist()
+        tokens = padded(np.array(lengths), degree).tolist()
+        firsts = range(0, world - degree + 1, degree)
+        free, given = [ends[first] for first in firsts], {first: list[int]() for first in firsts}
+        for index in sorted(degree_of, key=lambda index: (-lengths[index], index)):
+            if degree_of[index] == degree:
+                group = free.index(min(free))
+                given[firsts[group]].append(index)
+                free[group] += costs[index] + constant * tokens[index] // room
+        for first, share in ((first, share) for first, share in given.items() if share):
+            bins = first_fit(np.array([tokens[index] for index in share], dtype=np.int64), room)
+            for members in members_of(bins, int(bins.max()) + 1):
+                batch = PlannedBatch(first, degree, tuple(sorted(share[place] for place in members)))
+                for rank in range(first, first + degree):
+                    ranks[rank].append(batch)
+                    ends[rank] += constant + sum(costs[index] for index in batch.samples)
+    return ranks
+
+
+@given(batches(st.one_of(WORLDS, st.sampled_from([31, 64, 100]))), COSTS)
+def test_each_sample_goes_to_the_group_that_is_free_first(
+    batch: tuple[list[int], int], cost: CostModel
+) -> None:
+    """Whatever is done to find it fast: with few samples to a group, and with many."""
+    lengths, world = batch
+    plan = plan_hybrid(lengths, world, CAP, cost)
+    degree_of = {index: each.degree for each in plan.passes for index in each.samples}
+    assert [list(passes) for passes in plan.ranks] == dealt(lengths, world, cost, degree_of)
 
 
 def random_plan(world: int, draw: random.Random) -> Plan:

@@ -8,9 +8,9 @@ levelled by those below.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
@@ -42,14 +42,15 @@ _POSSIBLE = f"a batch takes 0 to {_MOST_SECONDS:,.0f} seconds, so its constants 
 class Schedule:
     """Passes with the times of their ranks, in nanoseconds."""
 
-    passes: list[tuple[int, int, list[int]]]
-    """Level, number of the group in it, and samples; levels descend, and a group's passes are in order."""
+    passes: dict[int, dict[int, list[list[int]]]]
+    """The samples of each pass, by level and by number of the group in it. Levels descend, and a group's
+    passes are in order."""
     ends: list[int]
     """When each rank is through."""
     work: int
     """Of all ranks together, without waiting."""
 
-    @property
+    @cached_property
     def makespan(self) -> int:
         """When the last rank is through."""
         return max(self.ends)
@@ -107,31 +108,33 @@ class Levels:
         self._world = world_size
         degrees = [1 << level for level in range(largest.bit_length())]
         self._caps = [cap * degree for degree in degrees]
-        self._tokens: list[list[int]] = [padded(lengths, degree).tolist() for degree in degrees]
+        tokens: Ints = np.array([padded(lengths, degree) for degree in degrees])
+        self._tokens: list[list[int]] = tokens.tolist()
         self._table: Ints = np.array([_sample_costs(cost, lengths, degree) for degree in degrees])
         """Nanoseconds of each sample at each level, shape (levels, samples)."""
         self._costs: list[list[int]] = self._table.tolist()
         self._constants = [_pass_cost(cost, degree) for degree in degrees]
+        self._bits = [(world_size >> level).bit_length() for level in range(len(degrees))]
+        """Of a group's number, for each level. It stands in one integer with when the group is free, in the
+        lowest bits: a heap of integers is twice as fast as one of pairs."""
         # With a sample's share of the constant of a full pass: how long a group is busy with it. Without it
-        # groups with many short samples would end last.
-        self._dealt: list[list[int]] = [
-            [own + constant * size // room for own, size in zip(costs, sizes, strict=True)]
-            for costs, constant, sizes, room in zip(
-                self._costs, self._constants, self._tokens, self._caps, strict=True
+        # groups with many short samples would end last. Above the bits of a group's number.
+        self._busy: list[list[int]] = [
+            [(own + constant * size // room) << bits for own, size in zip(costs, sizes, strict=True)]
+            for costs, constant, sizes, room, bits in zip(
+                self._costs, self._constants, self._tokens, self._caps, self._bits, strict=True
             )
         ]
         self._order: list[int] = np.argsort(-lengths, kind="stable").tolist()
         self._effort = 0
-        self._least = [self._least_level(index) for index in range(len(lengths))]
-
-    def _least_level(self, index: int) -> int:
+        held = tokens <= np.array(self._caps)[:, None]
+        self._least: Ints = np.where(held.any(axis=0), held.argmax(axis=0), len(degrees))
         """The lowest level whose ranks hold the sample; the number of levels where none does."""
-        levels = len(self._caps)
-        return next((e for e in range(levels) if self._tokens[e][index] <= self._caps[e]), levels)
 
     def too_long(self) -> int | None:
         """A sample that no group holds."""
-        return next((i for i, level in enumerate(self._least) if level == len(self._caps)), None)
+        refused = np.flatnonzero(self._least == len(self._caps))
+        return int(refused[0]) if len(refused) else None
 
     def static(self, level: int) -> Schedule:
         """Every sample at one level; all must fit."""
@@ -145,19 +148,19 @@ class Levels:
         among them. From the first of these and the best of the others it moves up what blocks the end; from
         the best that it finds, samples up and down one by one."""
         self._effort = max(_EFFORT, _EFFORT_OF_EACH * len(self._least))
-        first = self._try(self._least)
+        first = self._try(self._least.tolist())
         best = self._promoted(first)
         # With more work than the best takes there is nothing to gain, however level it is.
         others = [
-            self._try(levels)
+            self._try(levels.tolist())
             for levels in self._beginnings()
-            if levels != self._least and self._work(levels) < self._world * _makespan(best)
+            if (levels != self._least).any() and self._work(levels) < self._world * _makespan(best)
         ]
         for start in sorted(others, key=_makespan)[:_OTHERS]:
             best = min(best, start, self._promoted(start), key=_makespan)
         return self._improved(best).schedule
 
-    def _beginnings(self) -> Iterator[list[int]]:
+    def _beginnings(self) -> Iterator[Ints]:
         """Other levels to begin with than the lowest."""
         mean = self._work(self._least) // self._world
         quick = self._no_longer_than(mean)
@@ -166,21 +169,20 @@ class Levels:
         # Sharing is work, so that the mean is larger once samples are shared.
         yield self._no_longer_than(self._work(quick) // self._world)
         for lowest in range(1, len(self._caps)):
-            yield [max(lowest, least) for least in self._least]
+            yield np.maximum(lowest, self._least)
 
-    def _no_longer_than(self, longest: int) -> list[int]:
+    def _no_longer_than(self, longest: int) -> Ints:
         """The lowest level of each sample at which it alone takes no longer than so many nanoseconds; the
         top level where it always does."""
         quick = self._table <= longest - np.array(self._constants)[:, None]
         quick[-1] = True
-        found: list[int] = np.maximum(quick.argmax(axis=0), self._least).tolist()
+        found: Ints = np.maximum(quick.argmax(axis=0), self._least)
         return found
 
-    def _work(self, levels: Sequence[int]) -> int:
+    def _work(self, levels: Ints) -> int:
         """Nanoseconds of all ranks together for the samples at these levels, without the constants of their
         passes."""
-        places = np.array(levels, dtype=np.int64)
-        return int((self._table[places, np.arange(len(places))] << places).sum())
+        return int((self._table[levels, np.arange(len(levels))] << levels).sum())
 
     def _try(self, levels: list[int]) -> _Tried:
         self._effort -= len(levels)
@@ -221,8 +223,10 @@ class Levels:
         """The longest sample of the longest pass of the rank that ends last."""
         rank = schedule.ends.index(schedule.makespan)
         found: tuple[int, int] | None = None
-        for level, group, samples in schedule.passes:
-            if group == rank >> level and level + 1 < len(self._caps):
+        for level, passes in schedule.passes.items():
+            if level + 1 == len(self._caps):
+                continue
+            for samples in passes.get(rank >> level, ()):
                 longest = max(samples, key=lambda index: (self._costs[level][index], -index))
                 seconds = self._seconds(level, samples)
                 if found is None or seconds > found[0]:
@@ -231,7 +235,7 @@ class Levels:
 
     def _seconds(self, level: int, samples: Sequence[int]) -> int:
         costs = self._costs[level]
-        return self._constants[level] + sum(costs[index] for index in samples)
+        return self._constants[level] + sum([costs[index] for index in samples])
 
     def _fill(self, levels: Sequence[int]) -> Schedule:
         """The schedule of samples at these levels."""
@@ -239,62 +243,102 @@ class Levels:
         for index in self._order:
             members[levels[index]].append(index)
         ends = [0] * self._world
-        passes: list[tuple[int, int, list[int]]] = []
+        passes: dict[int, dict[int, list[list[int]]]] = {}
         work = 0
         for level in range(len(self._caps) - 1, -1, -1):
             if members[level]:
-                work += self._fill_level(level, members[level], ends, passes)
+                passes[level], busy = self._fill_level(level, members[level], ends)
+                work += busy << level
         return Schedule(passes, ends, work)
 
     def _fill_level(
-        self, level: int, samples: Sequence[int], ends: list[int], passes: list[tuple[int, int, list[int]]]
-    ) -> int:
-        """Add the passes of a level's samples, which come longest first, and when its ranks are through;
-        their work."""
+        self, level: int, samples: Sequence[int], ends: list[int]
+    ) -> tuple[dict[int, list[list[int]]], int]:
+        """The passes of a level's samples, which come longest first, and how long all its groups together are
+        busy with them; `ends` becomes when its ranks are through."""
         degree = 1 << level
-        # All of a group are through with the levels above at one time: those have larger groups.
+        costs, constant = self._costs[level], self._constants[level]
+        passes = self._dealt(level, samples, ends)
+        total = 0
+        for group, packed in passes.items():
+            share = packed[0]
+            if len(share) == 1:
+                busy = constant + costs[share[0]]
+            else:
+                passes[group] = packed = self._first_fit(level, share)
+                busy = constant * len(packed) + sum([costs[index] for index in share])
+            total += busy
+            first = group << level
+            if degree == 1:
+                ends[first] += busy
+            else:
+                # All of a group begin at one time: levels above have larger groups.
+                ends[first : first + degree] = [ends[first] + busy] * degree
+        return passes, total
+
+    def _dealt(self, level: int, samples: Sequence[int], ends: Sequence[int]) -> dict[int, list[list[int]]]:
+        """The samples of each group that gets any, in one pass. Each sample, in this order, goes to the group
+        that is free first."""
+        degree, bits, busy = 1 << level, self._bits[level], self._busy[level]
         starts = ends[: self._world // degree * degree : degree]
-        dealt, costs, constant = self._dealt[level], self._costs[level], self._constants[level]
-        shares: defaultdict[int, list[int]] = defaultdict(list)
-        free = [(start, group) for group, start in enumerate(starts)]
+        # Groups beyond as many as there are samples get none.
+        soonest = sorted(range(len(starts)), key=starts.__getitem__)[: len(samples)]
+        free = [starts[group] << bits | group for group in soonest]
+        dealt: dict[int, list[list[int]]] = {}
+        # Each sample has a group of its own until one of these is free again before the next group.
+        again: list[int] = []
+        first_again = free[-1]
+        for begin, group, index in zip(free, soonest, samples, strict=False):
+            if begin > first_again:
+                break
+            dealt[group] = [[index]]
+            end = begin + busy[index]
+            again.append(end)
+            if end < first_again:
+                first_again = end
+        number = len(again)
+        if number == len(samples):
+            return dealt
+        free[:number] = again
         heapify(free)
-        for index in samples:
-            end, group = free[0]
-            shares[group].append(index)
-            heapreplace(free, (end + dealt[index], group))
-        work = 0
-        for group, share in sorted(shares.items()):
-            packed = self._first_fit(level, share)
-            busy = constant * len(packed) + sum([costs[index] for index in share])
-            passes += [(level, group, each) for each in packed]
-            ends[group * degree : (group + 1) * degree] = [starts[group] + busy] * degree
-            work += busy << level
-        return work
+        numbers = (1 << bits) - 1
+        for index in samples[number:]:
+            begin = free[0]
+            group = begin & numbers
+            if group in dealt:
+                dealt[group][0].append(index)
+            else:
+                dealt[group] = [[index]]
+            heapreplace(free, begin + busy[index])
+        return dealt
 
     def _first_fit(self, level: int, samples: list[int]) -> list[list[int]]:
         """The passes of a group's samples, which come longest first; there is one at least."""
         cap, tokens = self._caps[level], self._tokens[level]
-        if len(samples) == 1 or sum([tokens[index] for index in samples]) <= cap:
+        sizes = [tokens[index] for index in samples]
+        if sum(sizes) <= cap:
             return [samples]
         # None of those above half of the cap has room for another one.
-        large = bisect_left(samples, -cap, key=lambda index: -2 * tokens[index])
+        large = bisect_left(sizes, -cap, key=lambda size: -2 * size)
         bins = [[index] for index in samples[:large]]
-        room = [cap - tokens[index] for index in samples[:large]]
-        # Of each block of bins the most room in one: in blocks that it does not fit into, no bin is tried.
-        most = [max(room[start : start + _BLOCK]) for start in range(0, large, _BLOCK)]
-        for index in samples[large:]:
-            need = tokens[index]
-            for block, largest in enumerate(most):
-                if need <= largest:
-                    place = block * _BLOCK
-                    while room[place] < need:
-                        place += 1
-                    bins[place].append(index)
-                    room[place] -= need
-                    break
-            else:
-                block = len(bins) // _BLOCK
+        # Behind the bins stands an empty one, which has room for any sample.
+        room = [*(cap - size for size in sizes[:large]), cap]
+        # Of each block of bins no less than the most room in one: blocks that a sample does not fit into are
+        # passed over.
+        most = [cap] * (1 + len(samples) // _BLOCK)
+        for index, size in zip(samples[large:], sizes[large:], strict=True):
+            block = 0
+            while most[block] < size:
+                block += 1
+            start = place = block * _BLOCK
+            while room[place] < size:
+                place += 1
+            if place >= start + _BLOCK:
+                most[block] = max(room[start : start + _BLOCK])
+            room[place] -= size
+            if place == len(bins):
                 bins.append([index])
-                room.append(cap - need)
-            most[block : block + 1] = [max(room[block * _BLOCK : (block + 1) * _BLOCK])]
+                room.append(cap)
+            else:
+                bins[place].append(index)
         return bins

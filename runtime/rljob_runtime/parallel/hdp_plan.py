@@ -127,10 +127,11 @@ def _levels(
 
 def _plan(schedule: Schedule, world_size: int, cost: CostModel | None) -> Plan:
     ranks: list[list[PlannedBatch]] = [[] for _ in range(world_size)]
-    for level, group, samples in schedule.passes:
+    for level, passes in schedule.passes.items():
         degree = 1 << level
-        batch = PlannedBatch(group * degree, degree, tuple(sorted(samples)))
-        for rank in range(batch.first, batch.first + degree):
-            ranks[rank].append(batch)
+        for group, packed in passes.items():
+            batches = [PlannedBatch(group * degree, degree, tuple(sorted(samples))) for samples in packed]
+            for rank in range(group * degree, (group + 1) * degree):
+                ranks[rank] += batches
     seconds = 0.0 if cost is None else schedule.makespan / 1e9
     return Plan(tuple(map(tuple, ranks)), seconds)
