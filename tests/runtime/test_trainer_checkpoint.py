@@ -51,6 +51,21 @@ def test_goes_on_exactly(tmp_path: Path, changes: dict[str, Any]) -> None:
         assert (steps(trainer, 2, 5), trainer._optimizer.learning_rate, draws()) == expected
 
 
+@pytest.mark.parametrize("state_format", ["float32", "bfloat16"])
+def test_one_before_the_first_update_changes_nothing(tmp_path: Path, state_format: str) -> None:
+    """Of a job that is suspended before its first step, or whose first steps have nothing to learn from."""
+    job = trainer_job(optimizer={"stateFormat": state_format})
+    folder = model_folder(job, tmp_path / "model")
+    with worker(job, folder) as trainer:
+        expected = steps(trainer, 0, 3)
+    with worker(job, folder) as trainer:
+        saved = trainer.save_checkpoint(tmp_path / "checkpoints", 0, b"")
+        assert steps(trainer, 0, 3) == expected
+    with worker(job, folder) as trainer:
+        trainer.load_checkpoint(saved)
+        assert steps(trainer, 0, 3) == expected
+
+
 def test_the_optimizers_settings_are_those_of_the_job_that_goes_on(tmp_path: Path) -> None:
     job = trainer_job(optimizer={"beta1": 0.5, "weightDecay": 0.0})
     folder = model_folder(job, tmp_path / "model")

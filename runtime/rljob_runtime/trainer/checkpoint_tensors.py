@@ -100,8 +100,6 @@ def load(
     """
     head, extra = checkpoint.read_head(folder)
     with _readable(folder):
-        # Where there was no update yet, torch makes the moments first, by a step with gradients and learning
-        # rate 0.
         weights, moments = _saved(model, optimizer, adapter)
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         # In place: these tensors say which part of each this rank needs.
@@ -129,8 +127,16 @@ def load(
 
 def _saved(model: Any, optimizer: ScheduledAdamW, adapter: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The model's weights, and the optimizer's state, by name; of a model with an adapter those of the
-    adapter alone, which is what is trained: the others are in the model's folder."""
+    adapter alone, which is what is trained: the others are in the model's folder.
+
+    Where there was no update yet, torch makes the moments first, by a step with gradients and learning rate
+    0."""
+    first = not optimizer.adamw.state
     weights, moments = get_state_dict(model, optimizer.adamw)
+    if first:
+        # It counts as no update, by whose number the next ones are corrected.
+        for state in optimizer.adamw.state.values():
+            state["step"].zero_()
     if adapter:
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         weights = {name: tensor for name, tensor in weights.items() if name in trained}
