@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rljob_runtime.trainer.checkpoint import CheckpointError, newest, step_of
+from rljob_runtime.trainer.checkpoint import CheckpointError, CheckpointUnreadable, newest, step_of
 from tests.support.disks import fill, small_disk
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
@@ -206,6 +206,24 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
             assert trainer.load_checkpoint(found) == str(step_of(found)).encode()
         assert trainer.save_checkpoint(root, 10**6, b"") == newest(root)
     assert [path.name for path in root.glob("*.tmp")] == []
+
+
+def test_damaged_files_are_told(tmp_path: Path) -> None:
+    """Whichever file it is that a disk or a copy has cut off, or that is another's."""
+    job = trainer_job()
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        saved = trainer.save_checkpoint(tmp_path / "checkpoints", 1, b"")
+        for path in saved.iterdir():
+            whole = path.read_bytes()
+            for content in (whole[: len(whole) // 2], b"\xff" * len(whole)):
+                path.write_bytes(content)
+                if content != whole:
+                    with pytest.raises(
+                        CheckpointUnreadable, match=f"^{saved} cannot be loaded .*: it is dam"
+                    ):
+                        trainer.load_checkpoint(saved)
+            path.write_bytes(whole)
+        trainer.load_checkpoint(saved)
 
 
 def test_what_is_not_a_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ from rljob_runtime.trainer.optim import ScheduledAdamW
 
 _POLICY = "model"
 _OPTIMIZER = "optimizer"
+_UNPICKLING = (
+    *(pickle.UnpicklingError, EOFError, ValueError, TypeError),
+    *(LookupError, AttributeError, ImportError),
+)
+"""What `pickle` raises for what is damaged, or of another version of torch."""
 
 
 class _Generators(msgspec.Struct):
@@ -70,7 +75,7 @@ def save(
             {_POLICY: weights, _OPTIMIZER: moments},
             storage_writer=FileSystemWriter(partial, sync_files=True),
         )
-        (partial / f"generators_{rank}.msgpack").write_bytes(msgspec.msgpack.encode(_generators(devices)))
+        _generators_file(partial).write_bytes(msgspec.msgpack.encode(_generators(devices)))
         if rank == 0:
             checkpoint.write_head(partial, Head(optimizer.updates), extra)
 
@@ -104,6 +109,7 @@ def load(
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         # In place: these tensors say which part of each this rank needs.
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
+        generators = _read_generators(_generators_file(folder))
     # The job's settings of today hold, and not those that the checkpoint was written with.
     groups = optimizer.adamw.param_groups
     settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
@@ -118,11 +124,19 @@ def load(
     for group, own in zip(optimizer.adamw.param_groups, settings, strict=True):
         group.update(own)
     optimizer.updates = head.updates
-    generators = folder / f"generators_{dist.get_rank()}.msgpack"
-    # A rank that the writer did not have keeps the generators that its seed gave.
-    if generators.exists():
-        _set_generators(msgspec.msgpack.decode(generators.read_bytes(), type=_Generators), devices)
+    if generators is not None:
+        _set_generators(generators, devices)
     return extra
+
+
+def _generators_file(folder: Path) -> Path:
+    """This rank's."""
+    return folder / f"generators_{dist.get_rank()}.msgpack"
+
+
+def _read_generators(path: Path) -> _Generators | None:
+    """None of a rank that the writer did not have: it keeps the generators that its seed gave."""
+    return msgspec.msgpack.decode(path.read_bytes(), type=_Generators) if path.exists() else None
 
 
 def _saved(model: Any, optimizer: ScheduledAdamW, adapter: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -183,7 +197,7 @@ def _readable(folder: Path) -> Iterator[None]:
     """Errors of the body, which reads the checkpoint, become `CheckpointError`."""
     try:
         yield
-    except (OSError, CheckpointException, RuntimeError, KeyError, pickle.UnpicklingError, EOFError) as error:
+    except (OSError, CheckpointException, RuntimeError, msgspec.DecodeError, *_UNPICKLING) as error:
         raise checkpoint.damaged(folder, _root_of(error)) from error
 
 
