@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file, save_file
 
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
@@ -87,3 +90,22 @@ def test_a_configuration_of_another_model_than_the_weights(tmp_path: Path) -> No
     told = str(error.problem)
     assert "mlp.down_proj.weight is of shape [" in told
     assert "as it is trained: copy config.json and *.safetensors of one and the same model there, or" in told
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("files", ["consolidated", "adapter_model"])
+def test_weights_that_are_no_part_of_the_model_are_named(tmp_path: Path, files: str, shards: int) -> None:
+    """Mistral's models come with the same weights once more, in a format and under names of their own."""
+    folder = family_model(tmp_path / "m", "mistral")
+    if shards > 1:
+        whole = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        save_torch_state_dict(whole, folder, max_shard_size="60KB")
+    save_file({"layers.0.attention.wq.weight": torch.ones(2, 2)}, folder / f"{files}.safetensors")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"training.model": {"path": "m"}, **TORCH})))
+    [error], _ = check(read(tmp_path / "job.yaml"))
+    read_there = "model.safetensors" if shards == 1 else "those that model.safetensors.index.json names"
+    assert str(error.problem) == (
+        f"spec.training.model.path: {folder}: {files}.safetensors is no part of the model, which is in "
+        f"{read_there}: take it out of the folder, for engines read every *.safetensors."
+    )

@@ -23,14 +23,22 @@ def tensor_shapes(folder: Path) -> Shapes:
         raise FileNotFoundError(f"{folder}: no *.safetensors in it")
     shapes: Shapes = {}
     for file in files:
-        try:
-            with safe_open(file, framework="numpy") as opened:
-                for name in opened.keys():  # noqa: SIM118
-                    shapes[name] = tuple(opened.get_slice(name).get_shape())
-        except SafetensorError as error:
-            raise ValueError(f"{file}: damaged ({error})") from None
+        shapes |= _shapes_in(file)
     # Within a file and between files any order is allowed; both sides of a broadcast need the same one.
     return dict(sorted(shapes.items()))
+
+
+def file_with(folder: Path, tensor: str) -> str:
+    """The name of a file of `folder` that has this tensor, which one of them has."""
+    return next(each.name for each in sorted(folder.glob("*.safetensors")) if tensor in _shapes_in(each))
+
+
+def _shapes_in(file: Path) -> Shapes:
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{file}: damaged ({error})") from None
 
 
 def check_same_model(expected: Shapes, folder: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
+from rljob_runtime.weights.contents import TIED_HEAD, Shapes, file_with, tensor_shapes
+from rljob_runtime.weights.model_files import check_part_of_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,8 @@ def check_names(folder: Path, model: Any) -> None:
         theirs |= {name: shape for name, shape in ours.items() if name == TIED_HEAD}
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
+            if name in theirs and name not in ours:
+                check_part_of_model(folder, file_with(folder, name))
             raise UnsupportedModel(
                 f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
                 f"in {type(model).__name__} as it is trained: {_cure(name in theirs, name in ours)}"

@@ -73,6 +73,7 @@ def _check_is_a_model(folder: Path) -> None:
             f"hf download NAME --local-dir {shlex.quote(str(folder))}"
         )
         raise ModelFolderError(f"no folder {folder}{advice}")
+    _check_links(folder)
     config = folder / _CONFIG
     if not config.is_file() and (folder / _ADAPTER).is_file():
         raise ModelFolderError(
@@ -81,6 +82,16 @@ def _check_is_a_model(folder: Path) -> None:
         )
     if not config.is_file():
         raise ModelFolderError(f"{folder} has no {_CONFIG}: it is not the folder of a Hugging Face model")
+
+
+def _check_links(folder: Path) -> None:
+    """A snapshot of Hugging Face's cache is links into its other folders, which a copy of it alone lacks."""
+    for path in (folder / _CONFIG, folder / _INDEX, *sorted(folder.glob("*.safetensors"))):
+        if path.is_symlink() and not path.exists():
+            raise ModelFolderError(
+                f"{path} is a link to {path.readlink()}, which is not there: copy the files themselves, as "
+                "cp -L does, and where the folder is mounted mount what its links lead to"
+            )
 
 
 def _typed_config(folder: Path) -> dict[str, Any]:
@@ -121,6 +132,20 @@ def _check_not_quantized(folder: Path, config: dict[str, Any]) -> None:
         f"{folder / _CONFIG} tells of quantized weights ({said}): weights in bfloat16, float16 or "
         "float32 are needed, as the model has that these were made of"
     )
+
+
+def check_part_of_model(folder: Path, file: str) -> None:
+    """Raise `ModelFolderError` where transformers would not read this *.safetensors of a folder."""
+    if (folder / _WEIGHTS).is_file():
+        named, place = {_WEIGHTS}, _WEIGHTS
+    else:
+        named = set(_read_object(folder / _INDEX)["weight_map"].values())
+        place = f"those that {_INDEX} names"
+    if file not in named:
+        raise ModelFolderError(
+            f"{folder}: {file} is no part of the model, which is in {place}: take it out of the folder, for "
+            "engines read every *.safetensors"
+        )
 
 
 def folder_parameters(folder: Path) -> int:

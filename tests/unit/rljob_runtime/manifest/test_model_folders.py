@@ -101,6 +101,24 @@ def test_the_files_of_a_model(tmp_path, files, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "part.safetensors", INDEX])
+def test_a_link_to_a_file_that_is_not_there_is_told(tmp_path, name):
+    """A snapshot of Hugging Face's cache that was copied, or mounted, alone has nothing but such links."""
+    whole = {
+        "config.json": '{"model_type": "qwen3"}',
+        "part.safetensors": "",
+        INDEX: '{"weight_map": {"a": "part.safetensors"}}',
+    }
+    for file, content in whole.items():
+        (tmp_path / file).write_text(content)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("../../blobs/1234")
+    with pytest.raises(
+        ModelFolderError, match=rf"{name} is a link to ../../blobs/1234, which is not there: "
+    ):
+        read_config(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("error", "refused"),
     [
