@@ -111,6 +111,8 @@ class Engine(OneOf):
     """The built-in torch engine."""
 
 
+_LEAST_TEMPERATURE = 0.01
+"""vLLM's own: it takes this one in the place of a lower one, with a line in its log."""
 _MAX_REFILL = 3
 """Unless it is said otherwise."""
 
@@ -207,7 +209,8 @@ class Rollout(Model):
     must have this job's samplesPerPrompt, prompts and order, no response above maxResponseTokens, and every
     prompt that the job trains."""
     temperature: float = Field(default=1.0, gt=0, le=10)
-    """Sampling temperature. The trainer's log-probabilities use the same one."""
+    """Sampling temperature; below 0.01 it is 0.01, for vLLM draws at no lower one. The trainer's
+    log-probabilities use the same one."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling: smallest set of tokens with this probability. 1 is off."""
     top_k: int = Field(default=0, ge=0, le=1048576)
@@ -242,3 +245,8 @@ class Rollout(Model):
             fields=("filter.zeroVariance", "samplesPerPrompt"),
         ),
     )
+
+    @property
+    def drawn_at(self) -> float:
+        """The temperature at which engines draw, and the trainer scores."""
+        return max(self.temperature, _LEAST_TEMPERATURE)

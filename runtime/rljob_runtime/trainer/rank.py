@@ -201,7 +201,7 @@ class TrainerWorker:
             )
         # Of the temperature that the policy samples at: what is drawn from a restricted distribution may be
         # scored by a whole one, and a token that the teacher would have cut off is an unlikely one for it.
-        whole = Distribution(training.rollout.temperature)
+        whole = Distribution(training.rollout.drawn_at)
         experts = training.model.experts
         teacher = load_policy(folder, whole, self._dtype, experts=experts, weights=self._rank == 0)
         teacher.requires_grad_(False)

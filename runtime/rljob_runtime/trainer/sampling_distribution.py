@@ -27,7 +27,7 @@ class Distribution:
 
     @classmethod
     def of(cls, rollout: Rollout) -> "Distribution":
-        return cls(rollout.temperature, rollout.top_k, rollout.top_p)
+        return cls(rollout.drawn_at, rollout.top_k, rollout.top_p)
 
     def leaves_out(self, vocabulary: int) -> bool:
         """Whether some of a `vocabulary` of so many tokens may be cut off."""
