@@ -103,6 +103,7 @@ PACKAGES = {
         "routing",
         (
             "adaptive",
+            "begin_order",
             "book",
             "choose",
             "deadlines",

@@ -1,9 +1,8 @@
 """Routing by length, as it becomes known: the policy of a job with a heavy pool, unless it says otherwise.
 
 - Every response has an estimate (`lengths`), from finished and running siblings and from earlier epochs.
-- Of a large batch, what one training step takes, the first response of each group, its probe, begins first;
-  then those that are expected to be longest. Else the oldest group goes first. Nobody is held back while an
-  engine has room.
+- Of a large batch, what one training step takes, the longest responses begin first, as soon as they show
+  (`begin_order`). Else the oldest group goes first. Nobody is held back while an engine has room.
 - The responses with most to come are heavy: those from a cut on that lets both pools finish together
   (`split`). They go to the heavy pool. Where a cut does not pay, or no length is known yet, both pools take
   everything. Without a heavy pool, some engines become heavy for as long as that pays.
@@ -26,6 +25,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from rljob_runtime.routing.begin_order import BeginOrder
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
 from rljob_runtime.routing.deadlines import Deadlines
 from rljob_runtime.routing.estimates import Estimates
@@ -44,10 +44,6 @@ _WINDOW = 64
 """Engines of a pool between which a plan moves requests; the next plan takes others."""
 _MOVES = 64
 """Most moves to heavy engines at a time."""
-_WAVES = 6
-"""Longest first is the order where a training step takes this many times more responses than run at a time.
-With fewer the first to come are most of all, and the order gains less than the chance of one draw of
-lengths."""
 
 
 class Adaptive(Policy):
@@ -68,15 +64,13 @@ class Adaptive(Policy):
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
         self._waits = waits
-        self._groups_per_step = groups_per_step
+        self.order = BeginOrder(self.estimates.lengths, groups_per_step)
         self._deadlines = Deadlines()
         self._times = PlanTimes(plan_seconds)
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
         self._relaned = False
         """Whether engines serve other lanes than they were told since the newest plan."""
-        self._longest_first = False
-        """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
         """Responses that are heavy; they stay it."""
         self._reenter: Sequence[RequestState] = ()
@@ -124,19 +118,14 @@ class Adaptive(Policy):
         lane: Lane = "heavy" if self.roles.heavy and key in self._long else "any"
         # What has begun and was interrupted goes first: nothing that waits has more behind it.
         new = not request.tokens
-        step, stage, order = 0, 0, 0.0
-        if self._longest_first:
-            # Among what one step trains: the longest of all steps first would keep the trainer waiting for
-            # the first of them.
-            step = key.uid // self._groups_per_step if self._groups_per_step else 0
-            stage, order = (0, 0.0) if key.sample == 0 and new else (1, -total)
-        return Entry(lane, (request.group.request.deadline, new, step, stage, order, *key))
+        return Entry(lane, (request.group.request.deadline, new, *self.order.rank(request, total), *key))
 
     # What happens
 
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         self._deadlines.began(group.request)
         self.estimates.began(group, len(book.groups))
+        self.order.began(group)
         self._times.group_came(len(book.groups), self.roles)
         return ()
 
@@ -152,13 +141,14 @@ class Adaptive(Policy):
     def finished(self, request: RequestState, book: Book, now: float) -> Iterable[RequestState]:
         self.estimates.finished(request.group)
         self._long.discard(request.key)
-        return _waiting([request.group], book)
+        reordered = self.order.told(request.group)
+        return _waiting(book.groups.values() if reordered else [request.group], book)
 
     def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
         self.estimates.forget(group)
         self._deadlines.ended(group.request)
         self._long.difference_update(request.key for request in group.requests.values())
-        return ()
+        return _waiting(book.groups.values(), book) if self.order.told(group) else ()
 
     # Plans
 
@@ -166,11 +156,11 @@ class Adaptive(Policy):
         if now < self._times.next:
             relaned, self._relaned = self._relaned, False
             return book.members() if relaned else ()
-        before = self.roles, self._longest_first
+        before = self.roles
         members = [engine for engine in book.members() if engine.joined]
-        self._plan(members, book)
+        reordered = self._plan(members, book)
         self._times.made(now, self.roles.split.seconds, len(book.groups))
-        if _same_lanes(before[0], self.roles) and before[1] == self._longest_first:
+        if _same_lanes(before, self.roles) and not reordered:
             return ()
         heavy = self.roles.heavy
         self._rooms = {engine.number: engine.room for engine in members if engine.number in heavy}
@@ -179,16 +169,15 @@ class Adaptive(Policy):
         self._reenter = _waiting(reversed(book.groups.values()), book)
         return members
 
-    def _plan(self, members: Sequence[EngineState], book: Book) -> None:
-        """Decide anew what each engine is for, and in which order requests wait."""
+    def _plan(self, members: Sequence[EngineState], book: Book) -> bool:
+        """Decide anew what each engine is for, and in which order requests wait; whether that has changed."""
         self._fresh = True
         self.estimates.fit_hazards()
         # Before a response is complete there is nothing to divide by, and no ground to move anything.
         sample, every = self._sample(book) if self.estimates.lengths.known else ((), 1)
-        # It stays until everything has begun: what was put off must not be put off to the end.
-        still = self._longest_first and book.waiting > 0
-        self._longest_first = still or self._many_waves(members, book)
+        reordered = self.order.plan(members, book)
         self.roles = decide_roles(self.roles, members, sample, every, self._long)
+        return reordered
 
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
         waiting, self._reenter = self._reenter, ()
@@ -214,25 +203,6 @@ class Adaptive(Policy):
             for request in group.requests.values():
                 sample[request] = self.estimates.remaining(request)
         return sample.items(), every
-
-    def _many_waves(self, members: Sequence[EngineState], book: Book) -> bool:
-        """Whether so many requests are under way that their order matters, and engines hold as many long ones
-        at a time as they hold others: where the KV cache is the limit, the longest together drive each other
-        out of it."""
-        under_way = book.waiting + sum(len(engine.running) for engine in book.engines.values())
-        # Those of one step have an order among them.
-        first = next(iter(book.groups.values()), None)
-        if first is not None and self._groups_per_step is not None:
-            under_way = min(under_way, self._groups_per_step * first.request.samples)
-        if len(members) < 2 or under_way < _WAVES * sum(engine.shape.limit for engine in members):
-            return False
-        mean, sd = self.estimates.lengths.mean, self.estimates.lengths.sd
-        prompt_tokens = first.request.prompt_tokens if first is not None else 0
-        expected = math.exp(mean + sd * sd / 2) + prompt_tokens
-        return all(
-            engine.shape.kv_tokens is None or engine.shape.limit * expected <= engine.shape.kv_tokens
-            for engine in members
-        )
 
     # Moves
 

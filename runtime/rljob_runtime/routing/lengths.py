@@ -131,7 +131,7 @@ class Lengths:
     def fit_hazards(self) -> None:
         """Take hazards anew, by how far all responses are now."""
         self._survival = None
-        if not self.known or self.sd_within < _UNALIKE * self.sd:
+        if not self.known or self.alike:
             return
         ended = sorted(max(1, tokens) for group in self._cohort for tokens in group.finished)
         running = sorted(
@@ -182,6 +182,11 @@ class Lengths:
             return self.sd * 0.7
         return min(self.sd, max(_LEAST_SD, math.sqrt(max(0.0, self._within.mean))))
 
+    @property
+    def alike(self) -> bool:
+        """Whether siblings tell of each other."""
+        return self.sd_within < _UNALIKE * self.sd
+
     def group(self, group: GroupState) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm of the length of a response of this group."""
         if self._overall is None:
@@ -201,6 +206,10 @@ class Lengths:
             if log > mean:
                 weight, total = weight + own, total + own * truncated_mean(mean, within, log)
         return total / weight, math.sqrt(within**2 + 1 / weight)
+
+    def told(self, row: int) -> bool:
+        """Whether the length of any response to this row is known, of an earlier epoch as well."""
+        return row in self._rows
 
     def _history(self, group: GroupState) -> tuple[float, float] | None:
         """Mean logarithm of what the row gave before this group, and what it counts."""

@@ -28,7 +28,7 @@ def many(of: Routed, uids: range, samples: int = 4) -> Routed:
     for uid in uids:
         of.router.dispatch(GroupRequest(uid, uid, 10, samples), of.now)
     of.decide(2)
-    assert policy(of)._longest_first
+    assert policy(of).order.longest_first
     return of
 
 
@@ -62,7 +62,7 @@ def test_the_order_is_by_length_from_six_waves_on(samples: int, by_length: bool)
     of = site(fast=2, limit=4)
     of.dispatch(range(8), samples=samples)
     of.decide(2)
-    assert policy(of)._longest_first is by_length
+    assert policy(of).order.longest_first is by_length
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_only_what_one_step_trains_counts_for_the_order(groups_per_step: int | N
     of = Routed(Adaptive(CAP, groups_per_step=groups_per_step), fast=2, limit=4)
     of.dispatch(range(24), samples=4)
     of.decide(2)
-    assert policy(of)._longest_first is by_length
+    assert policy(of).order.longest_first is by_length
 
 
 def test_the_longest_of_a_later_step_do_not_go_before_what_the_next_one_trains() -> None:
@@ -110,7 +110,7 @@ def test_the_order_is_by_length_only_where_as_many_long_ones_fit(
         of.router.join(number, EngineShape("fast", 4, kv_tokens, STEEP))
     of.dispatch(range(12))
     of.decide(2)
-    assert policy(of)._longest_first is by_length
+    assert policy(of).order.longest_first is by_length
 
 
 def test_an_order_by_length_stays_until_everything_has_begun() -> None:
@@ -118,10 +118,10 @@ def test_an_order_by_length_stays_until_everything_has_begun() -> None:
     while of.router.book.waiting > 1:
         of.finish(*min(of.where), 100)
     of.decide(2)
-    assert policy(of)._longest_first
+    assert policy(of).order.longest_first
     of.finish(*min(of.where), 100)
     of.decide(20)
-    assert not policy(of)._longest_first
+    assert not policy(of).order.longest_first
 
 
 def test_in_a_small_batch_the_oldest_group_goes_first() -> None:
@@ -142,7 +142,7 @@ def test_what_the_next_step_waits_for_goes_before_everything_else() -> None:
 
 def test_a_finished_sibling_changes_the_place_in_the_queue() -> None:
     of = site(fast=2, limit=1)
-    learn(policy(of), [(row, 300 + 20 * row) for row in range(100, 120)])
+    learn(policy(of), [(row, 300 + 20 * row) for row in range(20)])
     many(of, range(3))
     for uid, tokens in ((0, 20), (1, 9000), (2, 500)):
         of.finish(uid, 0, tokens)
@@ -150,10 +150,24 @@ def test_a_finished_sibling_changes_the_place_in_the_queue() -> None:
 
 
 def test_a_sibling_that_runs_long_raises_the_others() -> None:
-    of = many(site(fast=2, limit=1), range(2), samples=6)
+    of = site(fast=2, limit=1)
+    learn(policy(of), [(0, 1000), (1, 1000)])
+    many(of, range(2), samples=6)
     of.progress({(0, 0): 10, (1, 0): 9900})
     of.finish(0, 0, 5000)
     assert of.placed[-1].uid == 1
+
+
+def test_what_waits_takes_another_place_at_once_when_open_groups_are_not_last_any_more() -> None:
+    """Of four groups three are open, for which nine responses wait; then two, for which six wait. No plan is
+    made since."""
+    of = many(site(fast=2, limit=1), range(4))
+    of.finish(0, 0, 9000)
+    assert policy(of).order.open_last == {0}
+    of.finish(1, 0, 100)
+    assert policy(of).order.open_last == frozenset()
+    of.finish(2, 0, 500)
+    assert of.placed[-1] == RequestKey(0, 1), "the longest, of a group of which no news came"
 
 
 def test_groups_are_dispatched_as_long_as_their_probes_have_room() -> None:

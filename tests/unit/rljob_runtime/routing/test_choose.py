@@ -69,7 +69,7 @@ def test_work_is_divided_by_length_where_there_may_be_several_engines(
 def test_adaptive_routing_knows_what_a_step_trains() -> None:
     changes = {"training.schedule.promptsPerBatch": 8, **HEAVY}
     policy = policy_of(RLJob.model_validate(job(changes)).spec)
-    assert isinstance(policy, Adaptive) and policy._groups_per_step == 8
+    assert isinstance(policy, Adaptive) and policy.order._groups_per_step == 8
 
 
 @pytest.mark.parametrize(("stale", "urgent"), [("wait", 0), ("mask", None)])

@@ -190,6 +190,22 @@ def test_where_many_requests_wait_a_step_is_shorter_with_the_longest_first() -> 
     assert seconds(lambda: Adaptive(4000)) < 0.95 * seconds(Policy)
 
 
+def test_with_plans_twice_as_often_a_step_is_still_shorter_with_the_longest_first() -> None:
+    """Two engines with 16 places, and 64 groups of eight. The sooner a plan, the less it knows of lengths:
+    what only seems long must not have all places when the longest shows."""
+    cost = StepCost(0.01, 1e-4, 1e-8, 1e-5)
+    shapes = [EngineShape("fast", 16, None, cost)] * 2
+    model = JobModel(Bound(0, 64), steps=1)
+    lengths = LengthModel(800, 16_000, 1.6, 0.4, prompt_tokens=50)
+    works = [lengths.draw(64, 8, seed) for seed in range(4)]
+
+    def seconds(policy: Callable[[], Policy]) -> float:
+        physics = Physics(report_seconds=0.5)
+        return sum(simulate_job(work, shapes, physics, Router(policy()), model).wall for work in works)
+
+    assert seconds(lambda: Adaptive(16_000, plan_seconds=0.5)) < 0.98 * seconds(Policy)
+
+
 def no_slower(
     work: Callable[[int], Workload], shapes: list[EngineShape], report_seconds: float, model: JobModel
 ) -> None:
