@@ -16,6 +16,8 @@ _WIDE = 0.05
 """No mean ratio of a response comes so far from 1 while training is stable."""
 _FEW_STEPS = 5
 """Fewer steps than these are hardly ever meant."""
+_HOTTEST = 2.0
+"""The highest temperature that vLLM 0.32 takes; 0.22 has no highest one."""
 _OLDEST = 8
 """Versions. The largest bound of staleness that published runs take: AReaL (arXiv:2505.24298) 4 to 8, with a
 decoupled loss; it is prime-rl's default too, and TRL's is 4."""
@@ -43,6 +45,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _old_samples(training, prompts)
     yield from _engines_without_cpus(job)
     yield from _slow_drafts(job)
+    yield from _high_temperatures(training)
 
 
 def _punishments(training: Training) -> Iterator[Problem]:
@@ -225,3 +228,20 @@ def _slow_drafts(job: RLJob) -> Iterator[Problem]:
             "asynchronous scheduling and full CUDA graphs for it. Take it out, unless your own model is "
             "faster with it",
         )
+
+
+def _high_temperatures(training: Training) -> Iterator[Problem]:
+    if training.rollout.engine.vllm is None:
+        return
+    evaluation = training.evaluation
+    evaluated_at = None if evaluation is None else evaluation.sampling.temperature
+    for path, temperature in (
+        (("rollout", "temperature"), training.rollout.temperature),
+        (("evaluation", "sampling", "temperature"), evaluated_at),
+    ):
+        if temperature is not None and temperature > _HOTTEST:
+            yield Problem(
+                (*_TRAINING, *path),
+                f"is {temperature:g}, and vLLM 0.32 refuses each request above {_HOTTEST:g}: set it to "
+                f"{_HOTTEST:g} or less, unless the engines' vLLM is an older one (0.22 takes it)",
+            )

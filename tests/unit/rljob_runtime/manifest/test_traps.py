@@ -46,6 +46,20 @@ def warned(changes: dict[str, Any]) -> list[str]:
             {"accelerator": "nvidia", ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
             ["engine.vllm.speculation: made every model that was tried slower on a GPU"],
         ),
+        (
+            {
+                ENGINE: {"vllm": {}},
+                "training.rollout.temperature": 2.5,
+                "training.evaluation": {
+                    "sets": [{"name": "a", "data": HELD_OUT}],
+                    "sampling": {"temperature": 3},
+                },
+            },
+            [
+                "rollout.temperature: is 2.5, and vLLM 0.32 refuses each request above 2",
+                "evaluation.sampling.temperature: is 3, and vLLM 0.32 refuses each request above 2",
+            ],
+        ),
         ({LOSS: {"gspo": {}}}, ["aggregation: is token-mean, with which long responses weigh more"]),
         ({LOSS: {"sapo": {}}}, ["policyLoss.sapo was published with aggregation: sequence-mean"]),
         (
@@ -125,6 +139,8 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {REWARD: {"functions": [{**COPY, "weight": -1}]}},
         {ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
         {"accelerator": "nvidia", ENGINE: {"vllm": {}}},
+        {ENGINE: {"vllm": {}}, "training.rollout.temperature": 2},
+        {ENGINE: {"torch": {}}, "training.rollout.temperature": 2.5},
     ],
 )
 def test_as_meant(changes: dict[str, Any]) -> None:
