@@ -5,8 +5,9 @@ The constants are assumptions for a dense model of 8 B parameters on H200s: 790 
 has 100 GB/s and 40 microseconds. A step has 512 samples, on very many ranks more; figures are over three
 drawn batches. Each way of sharing is as `rljob_runtime.parallel` plans it. The lower bound gives every sample
 the degree at which it costs its ranks least, in passes without a free place, and no rank waits. Planning is
-timed over all batches, in time of the one processor that it takes: others may work beside it. So is what a
-rank learns of the passes of a plan once it remembers as many as it ever does, with a new fit.
+timed over all batches, in time of the one processor that it takes: others may work beside it; shares are of
+what the planned step takes. So is timed what a rank learns of the passes of a plan once it remembers as many
+as it ever does, with a new fit.
 
     python -m tests.bench.hdp_plan
 """
@@ -14,7 +15,9 @@ rank learns of the passes of a plan once it remembers as many as it ever does, w
 import gc
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -124,17 +127,26 @@ def learning(case: Case) -> tuple[int, float]:
     return len(passes), statistics.median(seconds[len(seconds) // 2 :])
 
 
-def measure(case: Case) -> tuple[list[Figure], list[float]]:
-    """The figures of a case, in tokens per second, and the seconds that each of its plans took to make."""
+class Planned(NamedTuple):
+    """A plan that was made."""
+
+    seconds: float
+    """To make it."""
+    step: float
+    """Seconds of its step, as it predicts."""
+
+
+def measure(case: Case) -> tuple[list[Figure], list[Planned]]:
+    """The figures of a case, in tokens per second, and its plans."""
     cost = cost_model(case.slow, case.ranks)
-    tokens, planning = 0, []
+    tokens, plans = 0, []
     seconds: dict[int | str, float] = {}
     for seed in SEEDS:
         lengths = drawn(case, seed)
         tokens += sum(lengths)
         start = time.process_time()
         plan = plan_hybrid(lengths, case.ranks, case.cap, cost)
-        planning.append(time.process_time() - start)
+        plans.append(Planned(time.process_time() - start, plan.seconds))
         taken: dict[int | str, float] = {"plan": plan.seconds, "bound": lower_bound(lengths, case, cost)}
         for degree in (1 << level for level in range(case.ranks.bit_length())):
             if case.cap * degree >= SETS[case.lengths].cap:
@@ -152,7 +164,20 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
     return [
         Figure(f"{case.name}: against {name}", rates["plan"], "tokens/s", rates[way], goal)
         for name, way in against.items()
-    ], planning
+    ], plans
+
+
+def planning_figures(what: str, plans: Sequence[Planned]) -> list[Figure]:
+    """How long plans took to make, and the share of a step that this is."""
+    seconds = [plan.seconds for plan in plans]
+    shares = [plan.seconds / plan.step for plan in plans]
+    goal = "below 50 ms" if " 512 " in what else None
+    return [
+        Figure(f"{what}: median", 1e3 * statistics.median(seconds), "ms", goal=goal),
+        Figure(f"{what}: longest", 1e3 * max(seconds), "ms", goal=goal),
+        Figure(f"{what}: share of its step, median", 100 * statistics.median(shares), "%"),
+        Figure(f"{what}: share of its step, largest", 100 * max(shares), "%"),
+    ]
 
 
 def main() -> None:
@@ -160,17 +185,13 @@ def main() -> None:
     # As in a trainer's step: a collection looks at all that torch has made.
     gc.disable()
     figures: list[Figure] = []
-    planning: dict[str, list[float]] = {}
+    planning: dict[str, list[Planned]] = {}
     for case in CASES:
-        found, seconds = measure(case)
+        found, plans = measure(case)
         figures += found
-        planning.setdefault(f"{case.samples} samples on {case.ranks} ranks", []).extend(seconds)
-    for work, seconds in planning.items():
-        for name, value in (("median", statistics.median(seconds)), ("longest", max(seconds))):
-            goal = "below 50 ms" if work.startswith("512 ") else None
-            figures.append(
-                Figure(f"processor time of a plan of {work}: {name}", 1e3 * value, "ms", goal=goal)
-            )
+        planning.setdefault(f"{case.samples} samples on {case.ranks} ranks", []).extend(plans)
+    for work, plans in planning.items():
+        figures += planning_figures(f"processor time of a plan of {work}", plans)
     for case in LEARNED:
         passes, taken = learning(case)
         name = f"processor time of learning from {passes} passes of {case.work}"
