@@ -21,6 +21,7 @@ from rljob_runtime.devices import DeviceMissing
 from rljob_runtime.driver.device_memory import no_memory_left
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
+from rljob_runtime.driver.rank_failures import first_cause
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.shared_devices import SharedDevices
@@ -295,7 +296,7 @@ class RayTrainer:
         if group is not None:
             methods = [each.options(concurrency_group=group) for each in methods]
         calls = [
-            _answer(started.index(rank), each.remote(*arguments))
+            asyncio.ensure_future(_answer(started.index(rank), each.remote(*arguments)))
             for rank, each in zip(called, methods, strict=True)
         ]
         try:
@@ -303,20 +304,31 @@ class RayTrainer:
                 return list(await asyncio.gather(*calls))
         # After any failure all ranks are ended: the others may stand in a collective operation that this one
         # never joins.
-        except RayTaskError as error:
-            self._lose(started)
-            if isinstance(error.cause, _FOR_PEOPLE):
-                raise error.cause from None
-            raise TrainerDied(f"the trainer failed at {method}: {self._why(error.cause)}") from error
-        except _RankDied as error:
-            self._lose(started)
-            raise TrainerDied(f"a process of the trainer died{self._last_words(error.rank)}") from error
+        except (RayTaskError, _RankDied) as error:
+            try:
+                # Before that: the one that it comes of has yet to tell.
+                cause = await first_cause(error, calls)
+            finally:
+                self._lose(started)
+            if isinstance(cause, RayTaskError) and isinstance(cause.cause, _FOR_PEOPLE):
+                raise cause.cause from None
+            raise TrainerDied(self._ended(method, cause)) from cause
         except TimeoutError as error:
             self._lose(started)
             raise TrainerDied(f"the trainer's {method} took longer than {deadline}") from error
         except RayError as error:
             self._lose(started)
-            raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+            raise TrainerDied(self._ended(method, error)) from error
+
+    def _ended(self, method: str, cause: BaseException) -> str:
+        """What ended a call of the ranks, in one line."""
+        from ray.exceptions import RayTaskError
+
+        if isinstance(cause, _RankDied):
+            return f"a process of the trainer died{self._last_words(cause.rank)}"
+        if isinstance(cause, RayTaskError):
+            return f"the trainer failed at {method}: {self._why(cause.cause)}"
+        return f"the trainer did not answer {method}: {type(cause).__name__}"
 
     def _lose(self, started: Sequence[Any]) -> None:
         """End these ranks, which were started together, unless others have taken their place by now: calls
