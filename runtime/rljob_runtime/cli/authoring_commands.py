@@ -31,8 +31,8 @@ def new(options: argparse.Namespace) -> int:
 
     base = options.output.parent if options.output is not None else Path()
     # What would fail in the end fails before anything is asked.
-    if options.output is not None and options.output.exists() and not options.force:
-        return refuse(_there_already(options.output))
+    if options.output is not None and (why := _in_the_way(options.output, options.force)) is not None:
+        return refuse(why)
     answers = Answers()
     try:
         for question in QUESTIONS:
@@ -100,6 +100,13 @@ def from_verl(options: argparse.Namespace) -> int:
     return code
 
 
+def _in_the_way(output: Path, force: bool) -> str | None:
+    """Why nothing can be written to a file, from what there is under its name; None where it can."""
+    if output.is_dir():
+        return f"rljob: {output} is a folder: name a file with --output, as {output / 'job.yaml'}."
+    return _there_already(output) if output.exists() and not force else None
+
+
 def _there_already(output: Path) -> str:
     return f"rljob: {output} exists already: name another file with --output, or add --force."
 
@@ -109,6 +116,8 @@ def _put(text: str, output: Path | None, force: bool, in_cluster: bool = False) 
     if output is None:
         print(text, end="")
         return ExitCode.DONE
+    if (why := _in_the_way(output, force)) is not None:
+        return refuse(why)
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)

@@ -65,6 +65,19 @@ def test_from_verl_into_a_folder_that_is_not_there(tmp_path, capsys):
     assert capsys.readouterr().err.endswith("job.yaml cannot be written: No such file or directory.\n")
 
 
+@pytest.mark.parametrize("command", ["new", "from-verl"])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_a_folder_is_told_as_such_where_a_file_is_to_be_written(
+    tmp_path, capsys, monkeypatch, command, force
+):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    what = [str(script(tmp_path))] if command == "from-verl" else ["--task", "copy", "--accelerator", "cpu"]
+    assert main([command, *what, "--output", str(tmp_path), *force]) == 2
+    assert capsys.readouterr().err == (
+        f"rljob: {tmp_path} is a folder: name a file with --output, as {tmp_path / 'job.yaml'}.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
