@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rljob_runtime.authoring.data_files import is_other
 from rljob_runtime.authoring.fields import refusal
 
 EXAMPLE_TASKS = ("copy", "repeat", "count", "reverse")
@@ -245,7 +246,7 @@ def _refused(field: str, value: object, answers: Answers) -> str | None:
         return refusal("metadata.name", value)
     if field == "claim" and not _LABEL.fullmatch(str(value)):
         return f"must be the name of a PersistentVolumeClaim, of a-z, 0-9, - and . (found {value})"
-    if field == "data" and str(value).endswith((".csv", ".json", ".txt", ".arrow")):
+    if field == "data" and is_other(str(value)):
         return f"must be a .jsonl or .parquet file, or the name of a Hugging Face data set (found {value})"
     if field == "accelerators" and value == 1 and answers.where == "cluster":
         return "must be 2 or more in a cluster: trainer and engine are pods of their own"

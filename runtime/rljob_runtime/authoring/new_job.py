@@ -4,6 +4,7 @@ Guarantees: its fields are valid for all answers that `answers.check` lets throu
 """
 
 from rljob_runtime.authoring.answers import Answers
+from rljob_runtime.authoring.data_files import kind_of
 from rljob_runtime.authoring.fields import Field, Fields, about
 from rljob_runtime.authoring.pools import PER_WORKER, divide, on_cpus, pool_fields
 from rljob_runtime.authoring.write import manifest
@@ -189,9 +190,8 @@ def _own(answers: Answers, positions: int | None, prompts: int | None) -> Fields
 
 
 def _source(data: str) -> Fields:
-    for kind in ("jsonl", "parquet"):
-        if data.endswith(f".{kind}"):
-            return {f"{_TRAINING}.data.{kind}.path": Field(data)}
+    if (kind := kind_of(data)) is not None:
+        return {f"{_TRAINING}.data.{kind}.path": Field(data)}
     return {
         f"{_TRAINING}.data.huggingFace.name": Field(data, "on the hub, or a folder"),
         f"{_TRAINING}.data.huggingFace.split": Field("train"),

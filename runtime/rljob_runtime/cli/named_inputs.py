@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_runtime.authoring.answers import Answers
+from rljob_runtime.authoring.data_files import kind_of
 from rljob_runtime.authoring.new_job import COUNTED
 from rljob_runtime.data.rows import Source
 
@@ -86,11 +87,15 @@ def _opened(answers: Answers, data: str, base: Path) -> Source | None:
     from rljob_runtime.data.errors import DataError
     from rljob_runtime.data.sources import open_source
 
-    kind = data.rpartition(".")[2]
-    if kind in ("jsonl", "parquet"):
+    if (kind := kind_of(data)) is not None:
         rows = {kind: {"path": data}}
     elif (base / data).is_dir():
         rows = {"huggingFace": {"name": data}}
+    elif (base / data).is_file():
+        raise DataError(
+            "a file whose name ends in neither .jsonl nor .parquet, so that it is taken for the name of a "
+            "data set on the hub: name it by its format"
+        )
     elif data.startswith((".", "/")) or data.count("/") > 1:
         # A name on the hub is NAME or OWNER/NAME.
         raise DataError("there is no such folder, and no data set on the hub has such a name")

@@ -22,7 +22,7 @@ def local_files(given: Given, key: str) -> list[str]:
 
 def format_of(path: str) -> str:
     """The field that a file of this name belongs in."""
-    return "jsonl" if path.endswith((".jsonl", ".json")) else "parquet"
+    return "jsonl" if path.lower().endswith((".jsonl", ".json")) else "parquet"
 
 
 def local_path(given: Given, key: str, path: str) -> str | None:

@@ -66,6 +66,7 @@ def test_flags_that_are_needed(answers, words):
         (Answers(name="Big"), "--name must be a name of a-z, 0-9 and -"),
         (Answers(where="cluster", claim="a b"), "--claim must be the name of a PersistentVolumeClaim"),
         (Answers(data="a.csv"), "--data must be a .jsonl or .parquet file"),
+        (Answers(data="a.JSON"), "--data must be a .jsonl or .parquet file"),
         (Answers(where="cluster", accelerators=1), "--accelerators must be 2 or more in a cluster"),
     ],
 )

@@ -51,7 +51,16 @@ def test_every_combination_is_valid(case):
 
 
 @pytest.mark.parametrize(
-    ("data", "source"), [("a.jsonl", "jsonl"), ("b/c.parquet", "parquet"), ("org/name", "hugging_face")]
+    ("data", "source"),
+    [
+        ("a.jsonl", "jsonl"),
+        ("A.JSONL", "jsonl"),
+        ("b/c.parquet", "parquet"),
+        ("b/c.Parquet", "parquet"),
+        ("org/name", "hugging_face"),
+        ("org/jsonl", "hugging_face"),
+        ("jsonl", "hugging_face"),
+    ],
 )
 def test_data(data, source):
     given = answers("math", "nvidia", 2, "machine", data)

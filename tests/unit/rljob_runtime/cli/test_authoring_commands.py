@@ -294,6 +294,29 @@ def test_new_warns_of_paths_that_are_not_there(tmp_path, capsys, monkeypatch, da
     )
 
 
+@pytest.mark.parametrize("name", ["d.JSONL", "d.Jsonl"])
+def test_new_reads_a_file_whose_name_has_capitals(tmp_path, capsys, monkeypatch, name):
+    """Some systems write the endings of names so."""
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    (tmp_path / name).write_text('{"question": "1+1", "answer": "2"}\n')
+    code, output = new_math(tmp_path, name)
+    data = read(output).job.spec.training.data
+    assert (code, data.jsonl is not None and data.jsonl.path) == (0, name)
+    assert f"--data {name}: " in capsys.readouterr().err, "its field is called question"
+
+
+@pytest.mark.parametrize("name", ["prompts", "d.ndjson", "d.jsonl.gz"])
+def test_new_warns_of_a_file_that_no_format_is_known_of(tmp_path, capsys, monkeypatch, name):
+    """It would be looked for on the hub."""
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    (tmp_path / name).write_text('{"prompt": "1+1", "answer": "2"}\n')
+    code, _ = new_math(tmp_path, name)
+    assert code == 0
+    assert f"rljob: warning: --data {name}: a file whose name ends in neither .jsonl nor .parquet" in (
+        capsys.readouterr().err
+    )
+
+
 def test_new_does_not_warn_of_a_name_on_the_hub_or_of_what_is_there(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", StringIO())
     (tmp_path / "m").mkdir()

@@ -32,6 +32,14 @@ def test_files_below_a_variable_of_the_environment_are_told_with_the_flag_that_g
     assert not [subject for subject in told(mended) if "_files" in subject]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.parquet", "parquet"), ("a.jsonl", "jsonl"), ("a.JSON", "jsonl"), ("a.JSONL", "jsonl")],
+)
+def test_a_file_is_in_the_field_that_its_name_says(name, kind):
+    assert fields(from_home(f"data.train_files=/d/{name}"))[f"training.data.{kind}.path"] == f"/d/{name}"
+
+
 def test_a_value_that_is_not_known_is_never_said_to_be_without_effect():
     (remark,) = [
         each for each in from_home("data.val_files=$HOME/b.parquet").remarks if "val_files" in each.subject
