@@ -13,6 +13,7 @@ import numpy as np
 
 from rljob_api.model import Tokenizer
 from rljob_runtime.data.errors import DataError, not_expanded, one_line
+from rljob_runtime.data.json_file import NoJsonObject, read_object
 from rljob_runtime.samples import Tokens
 
 Messages = Sequence[dict[str, str]]
@@ -22,6 +23,14 @@ NOT_A_CHARACTER = "\ufffd"
 """What stands for a token that stands for no character."""
 _TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 """Under these names the common kinds of tokenizers keep their vocabulary."""
+_READ = (
+    "config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+"""What transformers reads of a folder for its tokenizer, where it is there, and is JSON."""
 _NO_TOKENIZER = "{folder}: no tokenizer in it: copy tokenizer.json there, or name another in tokenizer.path"
 
 
@@ -282,9 +291,10 @@ def _load_auto_tokenizer(folder: Path) -> Any:
         raise DataError(f"{folder}: no such folder{advice}")
     try:
         found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # of what is in the files, `tokenizers` raises plain `Exception`s
         if not _has_tokenizer(folder, ()):
             raise DataError(_NO_TOKENIZER.format(folder=folder)) from error
+        _check_json(folder)
         raise DataError(f"{folder}: no usable Hugging Face tokenizer: {one_line(error)}") from error
     # Without its files, transformers makes an empty one of the kind that config.json names.
     files = found.vocab_files_names.values()
@@ -300,17 +310,30 @@ def _has_tokenizer(folder: Path, names: Iterable[str]) -> bool:
     return any(name != "tokenizer_config.json" for name in found)
 
 
+def _check_json(folder: Path) -> None:
+    """Raise `DataError` for a file that transformers reads for a tokenizer and that holds no JSON object."""
+    for path in (folder / name for name in _READ):
+        try:
+            if path.is_file():
+                read_object(path)
+        except NoJsonObject as error:
+            raise DataError(str(error)) from error
+
+
 def _generation_stops(folder: Path) -> list[int]:
     path = folder / "generation_config.json"
     if not path.is_file():
         return []
     try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON: {one_line(error)}") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{path}: holds no JSON object")
-    value = config.get("eos_token_id")
+        value = read_object(path).get("eos_token_id")
+    except NoJsonObject as error:
+        raise DataError(str(error)) from error
     if value is None:
         return []
-    return [int(item) for item in value] if isinstance(value, list) else [int(value)]
+    try:
+        return [int(item) for item in value] if isinstance(value, list) else [int(value)]
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: eos_token_id must be the number of a token, or a list of such (found "
+            f"{json.dumps(value)}): copy the file from the model again"
+        ) from error

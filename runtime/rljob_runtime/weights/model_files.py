@@ -4,7 +4,6 @@ Guarantees: what is wrong with a folder is one line that names the file and says
 loads neither torch nor transformers.
 """
 
-import json
 import math
 import shlex
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 from rljob_api.errors import nearest
 from rljob_runtime.data.errors import not_expanded, one_line
+from rljob_runtime.data.json_file import NoJsonObject, read_object
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.safetensors_header import read_header
@@ -22,6 +22,7 @@ _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
+_GENERATION = "generation_config.json"
 
 
 class ModelFolderError(UnsupportedModel):
@@ -167,6 +168,9 @@ def loading(folder: Path) -> Iterator[None]:
         # Errors of the system have a number; what transformers raises over the content has none.
         if getattr(error, "errno", None) is not None or not folder.is_dir():
             raise
+        # It may be over this file, which it does not name.
+        if (other := folder / _GENERATION).is_file():
+            _read_object(other)
         raise UnsupportedModel(f"{folder}: the model does not load: {one_line(error)}") from error
 
 
@@ -212,12 +216,9 @@ def _check_weights(folder: Path) -> None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text())
-    except ValueError as error:
-        raise ModelFolderError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFolderError(f"{path} holds no JSON object")
-    return value
+        return read_object(path)
+    except NoJsonObject as error:
+        raise ModelFolderError(str(error)) from error
 
 
 def no_safetensors(path: Path) -> ModelFolderError:

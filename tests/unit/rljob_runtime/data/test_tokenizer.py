@@ -121,10 +121,28 @@ def test_chat(folder: Path) -> None:
 def test_missing_and_broken_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: no such folder"):
         FolderTokenizer(tmp_path / "nothing")
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(DataError, match="no usable Hugging Face tokenizer") as error:
         FolderTokenizer(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", " is not JSON: Expecting "),
+        (b"", " is empty: copy it from the model again"),
+        (b"[]", " holds no JSON object: copy it from the model again"),
+        (b"\xef\xbb\xbf{}", ": it begins with a byte order mark"),
+        ("{}".encode("utf-16"), ": it is UTF-16 text: write it as UTF-8"),
+        (b"version https://git-lfs.github.com/spec/v1\n", ": .* git lfs pull does it"),
+    ],
+)
+def test_the_file_that_is_broken_is_named(folder: Path, name: str, content: bytes, told: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"/{name}{told}"):
+        FolderTokenizer(folder)
 
 
 @pytest.mark.parametrize("files", [[], ["config.json"], ["config.json", "tokenizer_config.json"]])
@@ -142,8 +160,19 @@ def test_a_tokenizer_without_files_of_its_own(tmp_path: Path) -> None:
 
 def test_a_generation_config_that_is_no_object(folder: Path) -> None:
     (folder / "generation_config.json").write_text("[1]")
-    with pytest.raises(DataError, match=r"generation_config\.json: holds no JSON object"):
+    with pytest.raises(DataError, match=r"generation_config\.json holds no JSON object"):
         FolderTokenizer(folder)
+
+
+@pytest.mark.parametrize("value", ['"abc"', "[1, null]", '{"a": 1}', "[[2]]"])
+def test_end_tokens_that_are_no_numbers(folder: Path, value: str) -> None:
+    (folder / "generation_config.json").write_text(f'{{"eos_token_id": {value}}}')
+    with pytest.raises(DataError) as error:
+        FolderTokenizer(folder)
+    assert str(error.value) == (
+        f"{folder}/generation_config.json: eos_token_id must be the number of a token, or a list of such "
+        f"(found {value}): copy the file from the model again"
+    )
 
 
 def test_which_tokenizer_a_manifest_gets(folder: Path) -> None:

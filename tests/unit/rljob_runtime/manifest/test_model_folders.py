@@ -71,7 +71,15 @@ INDEX = "model.safetensors.index.json"
         ({"config.json": "{}"}, r"config\.json names no model_type"),
         ({"config.json": '{"model_type": 3}'}, r"config\.json names no model_type"),
         ({"config.json": "[]"}, r"config\.json holds no JSON object"),
-        ({"config.json": "{"}, r"config\.json is not JSON"),
+        ({"config.json": "{"}, r"config\.json is not JSON: .*: copy it from the model again"),
+        ({"config.json": ""}, r"config\.json is empty: copy it from the model again"),
+        ({"config.json": "[" * 100_000}, r"config\.json is nested too deeply"),
+        (
+            {"config.json": '\ufeff{"model_type": "qwen3"}'},
+            r"config\.json: it begins with a byte order mark, which transformers does not read: write it",
+        ),
+        ({"config.json": "{}".encode("utf-16")}, r"config\.json: it is UTF-16 text: write it as UTF-8"),
+        ({"config.json": "version https://git-lfs.github.com/spec/v1\n"}, "config.json: .* git lfs pull"),
         (
             {"model.safetensors": None},
             "has neither model.safetensors nor .*, only part.safetensors: copy the",
@@ -92,7 +100,7 @@ def test_the_files_of_a_model(tmp_path, files, message):
     whole = {"config.json": '{"model_type": "qwen3"}', "model.safetensors": "", "part.safetensors": ""}
     for name, content in (whole | files).items():
         if content is not None:
-            (tmp_path / name).write_text(content)
+            (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     if message is None:
         assert read_config(tmp_path) == {"model_type": "qwen3"}
         return
@@ -135,3 +143,10 @@ def test_what_a_model_that_does_not_load_is(tmp_path, error, refused):
         raise error
     with pytest.raises(type(error)), loading(tmp_path / "gone"):
         raise error
+
+
+def test_a_model_that_does_not_load_over_its_generation_config_says_so(tmp_path):
+    (tmp_path / "generation_config.json").write_text("[]")
+    told = r"generation_config\.json holds no JSON object"
+    with pytest.raises(UnsupportedModel, match=told), loading(tmp_path):
+        raise TypeError("'list' object is not a mapping")
