@@ -244,6 +244,11 @@ class FolderTokenizer:
             text = self._inner.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
         except TemplateError as error:
             raise DataError(f"the chat template refuses the messages: {one_line(error)}") from error
+        except Exception as error:  # a template computes, and any of that may fail
+            raise DataError(
+                f"{self._folder}: the chat template fails on the messages ({type(error).__name__}: "
+                f"{one_line(error)}): correct chat_template.jinja, or chat_template in tokenizer_config.json"
+            ) from error
         return str(text)
 
     def save_pretrained(self, folder: Path) -> None:

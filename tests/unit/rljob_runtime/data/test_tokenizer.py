@@ -118,6 +118,20 @@ def test_chat(folder: Path) -> None:
         FolderTokenizer(folder).chat(messages)
 
 
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{{ messages[0].content + 1 }}", "TypeError: can only concatenate str"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        ([{"name": "tools", "template": "x"}], "ValueError: .* multiple chat templates with no default"),
+    ],
+)
+def test_a_chat_template_that_fails_is_told(folder: Path, template: object, told: str) -> None:
+    edit(folder, chat_template=template)
+    with pytest.raises(DataError, match=rf"{folder}: the chat template fails on the messages \({told}"):
+        FolderTokenizer(folder).chat([{"role": "user", "content": "a"}])
+
+
 def test_missing_and_broken_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: no such folder"):
         FolderTokenizer(tmp_path / "nothing")
