@@ -53,8 +53,12 @@ def _host(connection: socket.socket) -> None:
         process = _start(search_path, descriptors)
         ended = os.pidfd_open(process.pid)
         try:
+            # Not `select`, which takes no descriptor above 1,023: each worker has some here.
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
             # The driver sends nothing more: what can be read is the end of the connection.
-            select.select([ended, connection.fileno()], [], [])
+            poll.register(connection, select.POLLIN)
+            poll.poll()
         finally:
             os.close(ended)
             # Also after its end: what it started may run on.

@@ -89,8 +89,10 @@ def _start(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[by
 
 def _line(descriptor: int) -> bytes:
     """What comes first, within the time for a start."""
-    readable, _, _ = select.select([descriptor], [], [], _SECONDS)
-    return os.read(descriptor, 64) if readable else b""
+    # Not `select`, which takes no descriptor above 1,023.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return os.read(descriptor, 64) if poll.poll(1000 * _SECONDS) else b""
 
 
 def _end(keeper: "subprocess.Popen[bytes]") -> None:

@@ -46,8 +46,12 @@ def wait_for_end(processes: Sequence[psutil.Process], stop: int) -> RayEnded | N
             except (AttributeError, OSError):
                 continue
             stack.callback(os.close, descriptor)
+        # Not `select`, which takes no descriptor above 1,023: a driver has more where it has many workers.
+        poll = select.poll()
+        for each in (stop, *watched):
+            poll.register(each, select.POLLIN)
         # No deadline: they run for as long as they are needed.
-        readable, _, _ = select.select([stop, *watched], [], [])
+        readable = [each for each, _ in poll.poll()]
         ended = next((watched[each] for each in readable if each != stop), None)
         return None if stop in readable or ended is None else RayEnded(_told(ended))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.site.mps import kernels_at_once
+from tests.support.runtime.descriptors import many_open
 
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _SCRIPT = """#!/bin/sh
@@ -54,6 +55,13 @@ def test_it_runs_for_as_long_as_the_context_and_its_folder_goes_with_it(program:
     assert environment == before
     assert record.read_text().splitlines()[1:] == ["quit -t 5", "quit"]
     assert not Path(folder).exists()
+
+
+def test_it_is_started_by_a_process_with_many_open_files(program: Program) -> None:
+    record, environment = program(":")
+    with many_open(), kernels_at_once(environment) as turns:
+        assert turns is None
+        assert record.read_text().startswith("start in ")
 
 
 def test_a_service_that_somebody_has_started_stays_as_it_is(program: Program) -> None:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from rljob_runtime.site.ray_end import RayEnded, check_ray, ray_ends, wait_for_end
+from tests.support.runtime.descriptors import many_open
 
 
 @pytest.fixture
@@ -68,3 +69,19 @@ def test_a_thread_that_waits_learns_of_an_end_or_is_told_to_wait_no_more(
     assert told is None or told in str(found)
     for descriptor in (stop, *([stopper] if ended else [])):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_thread_of_a_process_with_many_open_files_can_wait_too(
+    child: subprocess.Popen[bytes], ended: bool
+) -> None:
+    with many_open():
+        stop, stopper = os.pipe()
+        if ended:
+            child.terminate()
+        else:
+            os.close(stopper)
+        found = wait_for_end([psutil.Process(child.pid)], stop)
+        for descriptor in (stop, *([stopper] if ended else [])):
+            os.close(descriptor)
+    assert (found is None) is not ended
