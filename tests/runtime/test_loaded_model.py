@@ -92,6 +92,16 @@ def test_a_configuration_of_another_model_than_the_weights(tmp_path: Path) -> No
     assert "as it is trained: copy config.json and *.safetensors of one and the same model there, or" in told
 
 
+@pytest.mark.parametrize("engine", [TORCH, VLLM])
+def test_rotations_of_an_old_folder_are_passed_over(tmp_path: Path, engine: dict[str, Any]) -> None:
+    """transformers and vLLM pass over them too."""
+    file = family_model(tmp_path / "m", "llama", **WIDE) / "model.safetensors"
+    rotations = {f"model.layers.{n}.self_attn.rotary_emb.inv_freq": torch.ones(16) for n in range(2)}
+    save_file(load_file(file) | rotations, file, metadata={"format": "pt"})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"training.model": {"path": "m"}, **engine})))
+    assert check(read(tmp_path / "job.yaml"))[0] == []
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("files", ["consolidated", "adapter_model"])
 def test_weights_that_are_no_part_of_the_model_are_named(tmp_path: Path, files: str, shards: int) -> None:

@@ -13,8 +13,14 @@ TIED_HEAD = "lm_head.weight"
 """Models with tied embeddings come with or without it; engines take the input embedding in its place."""
 
 
+_ROTATIONS = "rotary_emb.inv_freq"
+"""How the names of tensors end that old folders have of each layer: they are computed from config.json, and
+neither transformers nor vLLM reads them."""
+
+
 def tensor_shapes(folder: Path) -> Shapes:
-    """Shape of each tensor by name, in order of names: the order in which weights are sent.
+    """Shape of each tensor by name, in order of names: the order in which weights are sent. Without those
+    that nobody reads.
 
     Raises `FileNotFoundError` when there is no such file, `ValueError` when one is damaged or cut short.
     """
@@ -36,7 +42,8 @@ def file_with(folder: Path, tensor: str) -> str:
 def _shapes_in(file: Path) -> Shapes:
     try:
         with safe_open(file, framework="numpy") as opened:
-            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+            names = [name for name in opened.keys() if not name.endswith(_ROTATIONS)]  # noqa: SIM118
+            return {name: tuple(opened.get_slice(name).get_shape()) for name in names}
     except SafetensorError as error:
         raise ValueError(f"{file}: damaged ({error})") from None
 

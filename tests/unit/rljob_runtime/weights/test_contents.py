@@ -27,6 +27,12 @@ def test_shapes_come_in_order_of_names_from_all_files(tmp_path: Path) -> None:
     assert list(tensor_shapes(tmp_path).items()) == [("a", (2, 2)), ("b", (3,)), ("c", (1,))]
 
 
+def test_rotations_of_old_folders_are_no_weights(tmp_path: Path) -> None:
+    rotations = ("model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")
+    folder_with(tmp_path, MODEL | dict.fromkeys(rotations, (8,)))
+    assert tensor_shapes(tmp_path) == MODEL
+
+
 def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}: no \\*.safetensors"):
         tensor_shapes(tmp_path)
