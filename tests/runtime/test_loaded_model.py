@@ -92,6 +92,51 @@ def test_a_configuration_of_another_model_than_the_weights(tmp_path: Path) -> No
     assert "as it is trained: copy config.json and *.safetensors of one and the same model there, or" in told
 
 
+def scaled(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """With a scale for each weight that is stored in 8 bits."""
+    narrow = {name for name, each in weights.items() if each.element_size() == 1}
+    return weights | {f"{name}_scale_inv": torch.ones(1, 1) for name in narrow}
+
+
+def _stored(weight: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """In this format; without one as bitsandbytes stores 4 bits: two numbers in a byte, one after another."""
+    if dtype is not None:
+        return weight.to(dtype)
+    return torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "with_scales", "refused", "doubted"),
+    [
+        (torch.float16, False, "", ""),
+        (torch.float64, False, "", ""),
+        (torch.int8, False, "q_proj.weight is stored as whole numbers (I8), and config.json has no q", ""),
+        (torch.uint8, False, "q_proj.weight is stored as whole numbers (U8), and config.json has no q", ""),
+        (torch.bool, False, "q_proj.weight is stored as whole numbers (BOOL), and config.json has no", ""),
+        (torch.complex64, False, "q_proj.weight is stored as numbers of another kind than weights (C64)", ""),
+        (torch.int8, True, "tensors are stored as I8: these are quantized weights, though config.json", ""),
+        (torch.float8_e4m3fn, True, "tensors are stored as F8_E4M3: these are quantized weights, though", ""),
+        (None, False, "tensors are stored as U8: these are quantized weights, though config.json has", ""),
+        (torch.float8_e4m3fn, False, "", "2 of its 21 tensors are stored in 8 bits (F8_E4M3), without scale"),
+        (torch.float8_e5m2, False, "", "2 of its 21 tensors are stored in 8 bits (F8_E5M2), without scale"),
+    ],
+)
+def test_numbers_that_are_no_weights(
+    tmp_path: Path, dtype: torch.dtype | None, with_scales: bool, refused: str, doubted: str
+) -> None:
+    """Their configuration says nothing of quantization, which is looked for by itself."""
+    file = family_model(tmp_path / "m", "llama", **WIDE) / "model.safetensors"
+    whole = load_file(file)
+    stored = {name: _stored(each, dtype) if "q_proj" in name else each for name, each in whole.items()}
+    save_file(scaled(stored) if with_scales else stored, file, metadata={"format": "pt"})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"training.model": {"path": "m"}, **TORCH})))
+    errors, doubts = check(read(tmp_path / "job.yaml"))
+    assert [refused in str(each.problem) for each in errors] == ([True] if refused else []), errors
+    told = [str(each.problem) for each in doubts if "stored" in str(each.problem)]
+    assert [doubted in each for each in told] == ([True] if doubted else []), told
+    assert all(": weights in bfloat16, float16 or float32 are needed" in each for each in told)
+
+
 @pytest.mark.parametrize("engine", [TORCH, VLLM])
 def test_rotations_of_an_old_folder_are_passed_over(tmp_path: Path, engine: dict[str, Any]) -> None:
     """transformers and vLLM pass over them too."""

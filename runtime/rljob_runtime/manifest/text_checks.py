@@ -26,8 +26,9 @@ from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.adapter import adapted_layers
-from rljob_runtime.weights.contents import tensor_shapes
+from rljob_runtime.weights.contents import tensor_formats, tensor_shapes
 from rljob_runtime.weights.model_files import examine
+from rljob_runtime.weights.stored_formats import doubtful_format
 from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
 
 _TRAINING = ("spec", "training")
@@ -59,7 +60,7 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     """`folder` is the manifest's."""
     training = job.spec.training
     config, problems = _check_model(job, folder)
-    doubts = [] if problems else list(doubtful_rank(job, folder))
+    doubts = [] if problems else [*doubtful_rank(job, folder), *_doubtful_formats(job, folder)]
     in_model = _vocabulary_size(job, config)
     tokenizer, wrong = _check_tokenizer(job, folder, in_model)
     # A model's folder that cannot be used is told once, whatever its tokenizer is.
@@ -150,6 +151,12 @@ def _check_computation(
             check_plan(model, ranks)
     except UnsupportedModel as error:
         yield Problem(path, str(error).rstrip("."))
+
+
+def _doubtful_formats(job: RLJob, folder: Path) -> Iterator[Problem]:
+    path = job.spec.training.model.path
+    if path is not None and (why := doubtful_format(tensor_formats(folder / path))) is not None:
+        yield Problem(_MODEL_PATH, f"{folder / path}: {why}")
 
 
 def _check_sharing(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 import msgspec
 from safetensors import SafetensorError, safe_open
 
+from rljob_runtime.weights.safetensors_header import read_header
+
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 TIED_HEAD = "lm_head.weight"
@@ -32,6 +34,16 @@ def tensor_shapes(folder: Path) -> Shapes:
         shapes |= _shapes_in(file)
     # Within a file and between files any order is allowed; both sides of a broadcast need the same one.
     return dict(sorted(shapes.items()))
+
+
+def tensor_formats(folder: Path) -> dict[str, str]:
+    """Number format of each of these tensors, as safetensors calls it. Raises as `tensor_shapes`."""
+    return {
+        each.name: each.dtype
+        for file in sorted(folder.glob("*.safetensors"))
+        for each in read_header(file)
+        if not each.name.endswith(_ROTATIONS)
+    }
 
 
 def file_with(folder: Path, tensor: str) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.weights.contents import TIED_HEAD, Shapes, file_with, tensor_shapes
+from rljob_runtime.weights.contents import TIED_HEAD, Shapes, file_with, tensor_formats, tensor_shapes
 from rljob_runtime.weights.model_files import check_part_of_model
+from rljob_runtime.weights.stored_formats import quantized, refused_format
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,12 +44,17 @@ def sources(model: Any, in_folder: Collection[str]) -> dict[str, str]:
 
 def check_names(folder: Path, model: Any) -> None:
     """Raise `UnsupportedModel` where the tensors of a folder are not those of the model that transformers
-    loaded from it: engines are sent the tensors of the folder, under their names there."""
-    theirs = tensor_shapes(folder)
+    loaded from it, as engines are sent the tensors of the folder, under their names there; or where their
+    numbers are not weights."""
+    theirs, formats = tensor_shapes(folder), tensor_formats(folder)
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     ours: Shapes = {}
+    weights: set[str] = set()
     for name, value in model.state_dict().items():
         pieces = {name: value} if name in theirs else as_in_folder(model, name, value.to("meta"))
         ours |= {piece: tuple(each.shape) for piece, each in pieces.items()}
+        if name in parameters:
+            weights |= pieces.keys()
     if model.config.get_text_config().tie_word_embeddings:
         # Files may leave a tied head out; the model in memory has it, most by this name.
         theirs |= {name: shape for name, shape in ours.items() if name == TIED_HEAD}
@@ -56,10 +62,14 @@ def check_names(folder: Path, model: Any) -> None:
         if theirs.get(name) != ours.get(name):
             if name in theirs and name not in ours:
                 check_part_of_model(folder, file_with(folder, name))
+            if (why := quantized(formats, name)) is not None:
+                raise UnsupportedModel(f"{folder}: {why}")
             raise UnsupportedModel(
                 f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
                 f"in {type(model).__name__} as it is trained: {_cure(name in theirs, name in ours)}"
             )
+    if (why := refused_format(formats, weights)) is not None:
+        raise UnsupportedModel(f"{folder}: {why}")
 
 
 def _cure(in_folder: bool, in_model: bool) -> str:
