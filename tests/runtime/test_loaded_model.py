@@ -164,3 +164,17 @@ def test_weights_that_are_no_part_of_the_model_are_named(tmp_path: Path, files: 
         f"spec.training.model.path: {folder}: {files}.safetensors is no part of the model, which is in "
         f"{read_there}: take it out of the folder, for engines read every *.safetensors."
     )
+
+
+def test_a_model_in_one_file_and_another_in_shards(tmp_path: Path) -> None:
+    """vLLM would begin with the other one: its responses to the first batches, and all with an adapter."""
+    folder = family_model(tmp_path / "m", "llama", **WIDE)
+    whole = load_file(folder / "model.safetensors")
+    save_torch_state_dict({name: each + 1 for name, each in whole.items()}, folder, max_shard_size="60KB")
+    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+    for engine, refused in ((VLLM, True), (TORCH, False)):
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(job({"training.model": {"path": "m"}, **engine})))
+        told = [str(each.problem) for each in check(read(tmp_path / "job.yaml"))[0]]
+        assert ["The trainer reads that alone, and vLLM those that" in each for each in told] == [
+            True
+        ] * refused

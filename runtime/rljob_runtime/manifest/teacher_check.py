@@ -13,6 +13,7 @@ from rljob_runtime.data.tokenizer import TextTokenizer, folder_vocabulary
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.weights.model_files import examine
+from rljob_runtime.weights.read_alike import check_read_alike
 
 _TEACHER = ("spec", "training", "algorithm", "distillation", "teacher", "path")
 
@@ -41,7 +42,8 @@ def check_teacher(
     ranks = training.parallel.tensor_parallel
     try:
         check_computation(teacher, training.longest_sample_tokens)
-        check_loading(teacher)
+        loaded = check_loading(teacher)
+        check_read_alike(teacher, loaded.config.get_text_config().tie_word_embeddings, vllm=False)
         # Sizes that do not divide are told by themselves.
         if ranks > 1 and unfit(ranks, config) is None:
             check_plan(teacher, ranks)

@@ -28,6 +28,7 @@ from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.adapter import adapted_layers
 from rljob_runtime.weights.contents import tensor_formats, tensor_shapes
 from rljob_runtime.weights.model_files import examine
+from rljob_runtime.weights.read_alike import check_read_alike
 from rljob_runtime.weights.stored_formats import doubtful_format
 from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
 
@@ -131,6 +132,8 @@ def _check_computation(
     try:
         check_computation(model, training.longest_sample_tokens)
         loaded = check_loading(model)
+        tied = loaded.config.get_text_config().tie_word_embeddings
+        check_read_alike(model, tied, vllm=training.rollout.engine.vllm is not None)
         if training.model.recomputed != "none":
             name = "gradientCheckpointing" if training.model.gradient_checkpointing else _RECOMPUTED
             path = (*_TRAINING, "model", name)

@@ -18,8 +18,8 @@ from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.safetensors_header import read_header
 
-_WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
 _GENERATION = "generation_config.json"
@@ -87,7 +87,7 @@ def _check_is_a_model(folder: Path) -> None:
 
 def _check_links(folder: Path) -> None:
     """A snapshot of Hugging Face's cache is links into its other folders, which a copy of it alone lacks."""
-    for path in (folder / _CONFIG, folder / _INDEX, *sorted(folder.glob("*.safetensors"))):
+    for path in (folder / _CONFIG, folder / INDEX, *sorted(folder.glob("*.safetensors"))):
         if path.is_symlink() and not path.exists():
             raise ModelFolderError(
                 f"{path} is a link to {path.readlink()}, which is not there: copy the files themselves, as "
@@ -137,11 +137,11 @@ def _check_not_quantized(folder: Path, config: dict[str, Any]) -> None:
 
 def check_part_of_model(folder: Path, file: str) -> None:
     """Raise `ModelFolderError` where transformers would not read this *.safetensors of a folder."""
-    if (folder / _WEIGHTS).is_file():
-        named, place = {_WEIGHTS}, _WEIGHTS
+    if (folder / WEIGHTS).is_file():
+        named, place = {WEIGHTS}, WEIGHTS
     else:
-        named = set(_read_object(folder / _INDEX)["weight_map"].values())
-        place = f"those that {_INDEX} names"
+        named = set(_read_object(folder / INDEX)["weight_map"].values())
+        place = f"those that {INDEX} names"
     if file not in named:
         raise ModelFolderError(
             f"{folder}: {file} is no part of the model, which is in {place}: take it out of the folder, for "
@@ -151,7 +151,11 @@ def check_part_of_model(folder: Path, file: str) -> None:
 
 def folder_parameters(folder: Path) -> int:
     """Number of parameters in a folder's *.safetensors, from the files' headers."""
-    return sum(_file_parameters(path) for path in sorted(folder.glob("*.safetensors")))
+    sizes: dict[str, int] = {}
+    # By name: a folder may have a model twice, in one file and in shards.
+    for path in sorted(folder.glob("*.safetensors")):
+        sizes |= _file_parameters(path)
+    return sum(sizes.values())
 
 
 @contextmanager
@@ -195,23 +199,32 @@ def _check_weights(folder: Path) -> None:
         raise ModelFolderError(
             f"{folder} has no *.safetensors: the weights are missing, or in another format"
         )
-    if _WEIGHTS in files:
+    if WEIGHTS in files:
         return
-    index = folder / _INDEX
+    index = folder / INDEX
     if not index.is_file():
         raise ModelFolderError(
-            f"{folder} has neither {_WEIGHTS} nor {_INDEX}, only {files[0]}"
+            f"{folder} has neither {WEIGHTS} nor {INDEX}, only {files[0]}"
             f"{' and others' if len(files) > 1 else ''}: copy the whole model there, under its own names"
         )
+    indexed_files(folder)
+
+
+def indexed_files(folder: Path) -> set[str]:
+    """The files that a folder's index names. Raises `ModelFolderError` where it names none, or one that is
+    not there."""
+    index = folder / INDEX
     named = _read_object(index).get("weight_map")
     if not isinstance(named, dict) or not named:
         raise ModelFolderError(f"{index} has no weight_map: copy it from the model again")
-    missing = sorted({str(name) for name in named.values()} - set(files))
+    wanted = {str(name) for name in named.values()}
+    missing = sorted(wanted - {path.name for path in folder.glob("*.safetensors")})
     if missing:
         raise ModelFolderError(
-            f"{folder} has no {missing[0]}, which {_INDEX} names ({len(missing)} such "
+            f"{folder} has no {missing[0]}, which {INDEX} names ({len(missing)} such "
             f"file{'s' if len(missing) > 1 else ''}): copy the whole model there"
         )
+    return wanted
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -226,8 +239,8 @@ def no_safetensors(path: Path) -> ModelFolderError:
     return ModelFolderError(f"{path} is not a safetensors file, or cut short: copy it from the model again")
 
 
-def _file_parameters(path: Path) -> int:
+def _file_parameters(path: Path) -> dict[str, int]:
     try:
-        return sum(math.prod(each.shape) for each in read_header(path))
+        return {each.name: math.prod(each.shape) for each in read_header(path)}
     except ValueError as error:
         raise no_safetensors(path) from error

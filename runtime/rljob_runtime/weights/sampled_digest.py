@@ -8,6 +8,7 @@ does not tell: a change of single numbers between the blocks, as of one row of a
 
 import hashlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,19 +32,30 @@ def sampled_digest(folder: Path) -> str:
         raise ModelFolderError(f"{folder} has no *.safetensors: put the model's weights there")
     # Wherever they lie.
     tensors.sort(key=lambda each: each[0].name)
+    whole = hashlib.sha256()
+    for part in _parts(tensors):
+        whole.update(part)
+    return whole.hexdigest()
+
+
+def tensor_digests(files: Sequence[Path]) -> dict[str, bytes]:
+    """A digest of the same kind of each tensor in some `*.safetensors`, by its name. Raises `OSError`, and
+    `ModelFolderError` where one is damaged."""
+    tensors = [each for file in files for each in _stored(file)]
+    return {tensor.name: part for (tensor, _), part in zip(tensors, _parts(tensors), strict=True)}
+
+
+def _parts(tensors: Sequence[tuple[StoredTensor, Path]]) -> list[bytes]:
+    """Digest of each of these, in order."""
     handles: dict[Path, int] = {}
     try:
         for file in sorted({file for _, file in tensors}):
             handles[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         with ThreadPoolExecutor(_THREADS) as pool:
-            parts = pool.map(lambda each: _part(each[0], handles[each[1]]), tensors, chunksize=64)
-            whole = hashlib.sha256()
-            for part in parts:
-                whole.update(part)
+            return list(pool.map(lambda each: _part(each[0], handles[each[1]]), tensors, chunksize=64))
     finally:
         for handle in handles.values():
             os.close(handle)
-    return whole.hexdigest()
 
 
 def _stored(file: Path) -> list[tuple[StoredTensor, Path]]:
