@@ -31,6 +31,14 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str | None
     fields: dict[str, Any] = {}
     """Further fields for the reward, by the names in data.rewardFields; None where the row lacks one."""
+    not_a_number: bool = False
+    """Whether the answer is none because a table has NaN there."""
+
+    @property
+    def recorded(self) -> "Row":
+        """What data are recognised by: without the further fields, as another reward on the same prompts may
+        go on from a checkpoint. NaN stands for itself, as in the digests that checkpoints have."""
+        return Row(self.prompt, "NaN" if self.not_a_number else self.answer)
 
 
 class FieldNames(NamedTuple):
@@ -85,13 +93,15 @@ def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
     # `bool` by itself: Python's True is an int.
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
         raise DataError(f'{where}: field "{names.answer}" must be text or a number, not {kind_of(answer)}')
-    if isinstance(answer, float) and math.isnan(answer):
-        # As tables write a number that is not there.
+    # As tables write a number that is not there.
+    not_a_number = isinstance(answer, float) and math.isnan(answer)
+    if not_a_number:
         answer = None
     return Row(
         _check_prompt(prompt, names.prompt, where),
         json.dumps(answer) if isinstance(answer, int | float) else answer,
         {name: _plain(_look_up(record, name), name, where) for name in names.further},
+        not_a_number,
     )
 
 

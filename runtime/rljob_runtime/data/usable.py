@@ -212,8 +212,7 @@ def _lengths(
     for start in range(0, len(source), _SCAN_ROWS):
         numbers = range(start, min(start + _SCAN_ROWS, len(source)))
         rows = [source.row(number) for number in numbers]
-        # Without the further fields: another reward on the same prompts may go on from a checkpoint.
-        take(msgspec.msgpack.encode([Row(row.prompt, row.answer) for row in rows]))
+        take(msgspec.msgpack.encode([row.recorded for row in rows]))
         measured = _measure(source, tokenizer, numbers, rows, limit)
         yield np.array([length.tokens for length in measured], dtype=np.int64)
 

@@ -227,6 +227,15 @@ def test_the_fingerprint_of_data_is_that_of_earlier_releases(tmp_path: Path) -> 
     )
 
 
+def test_so_is_that_of_a_table_with_answers_that_are_no_numbers(tmp_path: Path) -> None:
+    """The last release took NaN for an answer; rewards get none now, and a run of that release goes on."""
+    answers = pyarrow.array([1.0, float("nan")], from_pandas=False)
+    parquet.write_table(pyarrow.table({"prompt": ["a", "b"], "answer": answers}), tmp_path / "p.parquet")
+    source = PromptSource(Data.model_validate({"parquet": {"path": "p.parquet"}}), TOKENIZER, 0, tmp_path)
+    assert source.prompt(1).answer is None
+    assert source.fingerprint.content == "e61871189ed659b39e6de363d94f1054"
+
+
 def test_a_field_that_no_row_has(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"prompt": "a", "level": null}\n')
     data = Data.model_validate({"jsonl": {"path": "p.jsonl"}, "rewardFields": ["level"]})
