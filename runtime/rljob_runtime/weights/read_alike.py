@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rljob_runtime.weights.contents import TIED_HEAD, tensor_shapes
 from rljob_runtime.weights.model_files import INDEX, WEIGHTS, ModelFolderError, indexed_files
+from rljob_runtime.weights.safetensors_header import read_header
 from rljob_runtime.weights.sampled_digest import tensor_digests
 
 _OF_INDEX = f"those that {INDEX} names"
@@ -42,9 +43,12 @@ def check_read_alike(folder: Path, tied: bool, vllm: bool) -> None:
 
 
 def _check_same(folder: Path, trained: dict[str, bytes], read: Iterable[str], words: str) -> None:
+    formats = {each.name: each.dtype for each in read_header(folder / WEIGHTS)}
     for file in sorted(read):
+        # The same weights in another number format cannot be told from others by a digest.
+        alike = {each.name for each in read_header(folder / file) if formats.get(each.name) == each.dtype}
         for name, digest in tensor_digests([folder / file]).items():
-            if trained.get(name, digest) != digest:
+            if name in alike and trained[name] != digest:
                 raise ModelFolderError(
                     f"{folder}: {name} is another one in {file} than in {WEIGHTS}. The trainer reads that "
                     f"alone, and vLLM {words}: take the files out of the folder that are not of the model"

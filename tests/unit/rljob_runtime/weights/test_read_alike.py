@@ -74,6 +74,12 @@ def test_the_trainer_has_every_tensor(tmp_path: Path, missing: str, tied: bool, 
         check_read_alike(tmp_path, tied=tied, vllm=False)
 
 
+def test_the_same_weights_in_another_format_are_taken(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": ONE}, None)
+    save_file({name: np.ones((3, 2), np.float16) for name in ONE}, tmp_path / "half.safetensors")
+    check_read_alike(tmp_path, tied=False, vllm=True)
+
+
 @pytest.mark.parametrize("stray", [{"a": 2.0}, {"b": 1.0}])
 def test_a_folder_of_shards_with_another_file(tmp_path: Path, stray: dict[str, float]) -> None:
     write(tmp_path, {"m-1.safetensors": {"a": 1.0}, "stray.safetensors": stray}, ["m-1.safetensors"])
