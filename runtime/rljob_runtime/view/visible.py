@@ -11,6 +11,11 @@ _CONTROLS = re.compile(
 )
 
 
+def visible_json(text: str) -> str:
+    """JSON with these characters, which stand within strings alone, escaped: it means the same."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def visible(text: str) -> str:
     """The text with its control characters as Python would write them."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -1,7 +1,7 @@
 """`rljob samples`: what the model said, as lines of a terminal or as JSON.
 
 Guarantees: reads the run's folder and writes nothing; whatever a model wrote, the terminal prints it and does
-nothing else; `--json` prints the lines of `samples.jsonl` that are meant.
+nothing else; `--json` prints the lines of `samples.jsonl` that are meant, so escaped that the same is so.
 """
 
 import textwrap
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from rich.cells import chop_cells
 
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
@@ -18,7 +19,7 @@ from rljob_runtime.trace.analyse.said import Order, ordered, overview
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, read_samples
 from rljob_runtime.trace.report.markup import seconds
-from rljob_runtime.view.visible import visible
+from rljob_runtime.view.visible import visible, visible_json
 
 _AT_RANDOM = 2
 """Responses at random beside the best, the worst and the longest."""
@@ -55,7 +56,7 @@ def samples_text(run: Path, wanted: Wanted, width: int) -> str:
     rows = _of_evaluations(run, wanted.evaluation) if wanted.evaluation is not None else _of_training(run)
     found = _found(run, rows, wanted)[: wanted.count]
     if wanted.json:
-        return "\n".join(msgspec.json.encode(row).decode() for _, row in found)
+        return "\n".join(visible_json(msgspec.json.encode(row).decode()) for _, row in found)
     return "\n\n".join(_shown(found, max(width, _LEAST_WIDTH)))
 
 
@@ -220,6 +221,6 @@ def _boxed(name: str, text: str, width: int) -> list[str]:
     for number, part in enumerate(parts):
         ended = part + (_LINE_END if number + 1 < len(parts) else "")
         # By hand: textwrap would drop the spaces at which it breaks, which may matter here.
-        lines += [ended[at : at + room] for at in range(0, len(ended), room)] or [""]
+        lines += chop_cells(ended, room) or [""]
     indent = f"  {'':<7}│ "
     return [(head if number == 0 else indent) + line for number, line in enumerate(lines)]

@@ -159,6 +159,31 @@ def test_the_terminal_does_nothing_that_a_model_says(
     assert not [row for row in text.splitlines()[1:] if row.startswith("step ")], "no heading of its own"
 
 
+def test_wide_characters_take_two_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the terminal would break the lines anew, into what looks like no part of the box."""
+    monkeypatch.setenv("COLUMNS", "31")
+    said = line(0, prompt="日" * 11, response="a" + "🙂" * 12)
+    rows = printed(capsys, run_of(tmp_path / "run", said)).splitlines()
+    assert rows[-4:] == [
+        "  prompt │ " + "日" * 10,
+        "         │ 日",
+        "  says   │ a" + "🙂" * 9,
+        "         │ " + "🙂" * 3,
+    ]
+
+
+@pytest.mark.parametrize("char", ["\x9b", "\x7f", "\u202e", "\x1b", "\u2028"])
+def test_json_does_nothing_to_a_terminal_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], char: str
+) -> None:
+    """Some take U+009B for the beginning of a command."""
+    text = printed(capsys, run_of(tmp_path / "run", line(0, response=f"a{char}2J")), "--json")
+    assert char not in text
+    assert json.loads(text)["response"] == f"a{char}2J"
+
+
 def test_a_reader_that_has_read_enough_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path / "run", *STEPS)
     reading, writing = os.pipe()
