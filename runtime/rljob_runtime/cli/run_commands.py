@@ -99,10 +99,12 @@ def samples(options: argparse.Namespace) -> int:
         options.evaluation,
     )  # fmt: skip
     try:
-        text = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
+        printed = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
     except NoSamples as error:
         return refuse(f"rljob: {error}")
-    print(text)
+    print(printed.text)
+    if printed.left_out:
+        print(f"rljob: {printed.left_out}.", file=sys.stderr)
     return ExitCode.DONE
 
 

@@ -48,7 +48,7 @@ def responses(run: Path) -> list[int]:
 
 
 def samples(run: Path) -> list[int]:
-    said = [samples_text(run, Wanted(step=number, count=1), 100) for number in range(1, STEPS + 1)]
+    said = [samples_text(run, Wanted(step=number, count=1), 100).text for number in range(1, STEPS + 1)]
     return [int(text.removeprefix("step ").partition(" ")[0]) for text in said]
 
 

@@ -17,7 +17,7 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trace.analyse.said import Order, ordered, overview
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE
-from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, read_samples
+from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, Samples, read_samples
 from rljob_runtime.trace.report.markup import seconds
 from rljob_runtime.view.visible import visible, visible_json
 
@@ -51,24 +51,36 @@ class Wanted:
     """In evaluations: of the set of this name, of all of them where it is empty. None: in training."""
 
 
-def samples_text(run: Path, wanted: Wanted, width: int) -> str:
+@dataclass(frozen=True)
+class Printed:
+    """What a person is told."""
+
+    text: str
+    left_out: str
+    """Which lines of the file could not be read; empty where all could."""
+
+
+def samples_text(run: Path, wanted: Wanted, width: int) -> Printed:
     """What is printed, in lines of `width` cells. Raises `NoSamples`, and `OSError`."""
-    rows = _of_evaluations(run, wanted.evaluation) if wanted.evaluation is not None else _of_training(run)
-    found = _found(run, rows, wanted)[: wanted.count]
-    if wanted.json:
-        return "\n".join(visible_json(msgspec.json.encode(row).decode()) for _, row in found)
-    return "\n\n".join(_shown(found, max(width, _LEAST_WIDTH)))
-
-
-def _of_training(run: Path) -> list[SampleLine]:
-    rows = _read(run, SAMPLES_FILE)
-    if not rows:
+    file = EVALUATION_SAMPLES_FILE if wanted.evaluation is not None else SAMPLES_FILE
+    kept = _read(run, file)
+    if wanted.evaluation is not None:
+        rows = _of_evaluations(run, kept.rows, wanted.evaluation)
+    elif not (rows := kept.rows):
         raise NoSamples(_why_none(run))
-    return rows
+    found = _found(run, rows, wanted)[: wanted.count]
+    left_out = f"{run / file}: {_no_responses(kept.unreadable)} left out" if kept.unreadable else ""
+    if wanted.json:
+        lines = (visible_json(msgspec.json.encode(row).decode()) for _, row in found)
+        return Printed("\n".join(lines), left_out)
+    return Printed("\n\n".join(_shown(found, max(width, _LEAST_WIDTH))), left_out)
 
 
-def _of_evaluations(run: Path, name: str) -> list[SampleLine]:
-    rows = _read(run, EVALUATION_SAMPLES_FILE)
+def _no_responses(lines: int) -> str:
+    return "1 line is no response, and is" if lines == 1 else f"{lines:,} lines are no responses, and are"
+
+
+def _of_evaluations(run: Path, rows: list[SampleLine], name: str) -> list[SampleLine]:
     if not rows:
         raise NoSamples(
             f"{run} has no samples of evaluations: {EVALUATION_SAMPLES_FILE} is written when an evaluation "
@@ -81,14 +93,15 @@ def _of_evaluations(run: Path, name: str) -> list[SampleLine]:
     return found
 
 
-def _read(run: Path, name: str) -> list[SampleLine]:
+def _read(run: Path, name: str) -> Samples:
     found = read_samples(run, name)
     if found.unreadable and not found.rows:
+        lines = "1 line" if found.unreadable == 1 else f"{found.unreadable:,} lines"
         raise NoSamples(
-            f"{run / name} has {found.unreadable:,} lines, and none is a response as this release writes "
-            "them: the file is damaged, or of another release."
+            f"{run / name} has {lines}, and none is a response as this release writes them: the file is "
+            "damaged, or of another release."
         )
-    return found.rows
+    return found
 
 
 def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[str, SampleLine]]:

@@ -174,6 +174,25 @@ def test_wide_characters_take_two_cells(
     ]
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (b'{"step": 3, "ti', "1 line is no response, and is left out"),
+        (b"\xff\n[]\n{}\n", "3 lines are no responses, and are left out"),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--json"], ["--row", "0"]])
+def test_lines_that_are_damaged_are_told_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes, words: str, options: list[str]
+) -> None:
+    run = run_of(tmp_path / "run", line(0), line(1))
+    whole = printed(capsys, run, *options)
+    with (run / SAMPLES_FILE).open("ab") as file:
+        file.write(damage)
+    assert main(["samples", str(run), *options]) == 0
+    assert capsys.readouterr() == (whole, f"rljob: {run / SAMPLES_FILE}: {words}.\n")
+
+
 @pytest.mark.parametrize("char", ["\x9b", "\x7f", "\u202e", "\x1b", "\u2028"])
 def test_json_does_nothing_to_a_terminal_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], char: str
