@@ -1,6 +1,7 @@
 """Who and what the queue does not let in, and where it cannot listen."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -151,6 +152,16 @@ def test_a_taken_port_is_named(make_site):
         AddressError, match=f"port {port} is in use. Stop the process that holds it, or use port 0"
     ):
         Site(site.address)
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_host_may_have_an_address_of_ipv6(make_site, host):
+    """As pods of clusters with IPv6 alone have. Without brackets is how a node says its own."""
+    site = make_site(f"tcp://{host}:0")
+    assert site.address.startswith("tcp://[::1]:")
+    with site.blocking() as client:
+        assert client.stats().clients == 1
 
 
 def test_a_taken_path_is_named_and_a_stale_one_is_taken_over(tmp_path):

@@ -81,7 +81,8 @@ class Gate:
     def __init__(
         self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: ServerKeys, max_frame_bytes: int
     ) -> None:
-        """Listens on `address`; tcp port 0 takes a free one. `context` must not serve another gate. A frame
+        """Listens on `address`; tcp port 0 takes a free one, and a host may be an address of IPv6, with
+        brackets around it or without. `context` must not serve another gate. A frame
         above `max_frame_bytes` closes its connection. Raises `AddressError`."""
         self._keys = keys
         self._authenticator: ThreadAuthenticator | None = None
@@ -105,7 +106,7 @@ class Gate:
                 _prepare_folder(Path(address.removeprefix("ipc://")))
             else:
                 self._require_curve(context)
-            self.address = _bind(self.socket, address)
+            self.address = _bind(self.socket, _reached(self.socket, address))
         except BaseException:
             self.close()
             raise
@@ -149,8 +150,19 @@ def dial(socket: "zmq.Socket[Any]", endpoint: Endpoint, keys: ClientKeys) -> str
         socket.set(zmq.CURVE_SERVERKEY, endpoint.server_public.encode())
         socket.set(zmq.CURVE_PUBLICKEY, keys.public.encode())
         socket.set(zmq.CURVE_SECRETKEY, keys.secret.encode())
-    socket.connect(endpoint.address)
+    socket.connect(_reached(socket, endpoint.address))
     return keys.token if endpoint.address.startswith("ipc://") else ""
+
+
+def _reached(socket: "zmq.Socket[Any]", address: str) -> str:
+    """The address in the form that ZeroMQ takes; one of IPv6 the socket is made ready for. Not every socket:
+    one that is would tell of addresses of IPv4 in another form."""
+    scheme, _, rest = address.partition("://")
+    host, colon, port = rest.rpartition(":")
+    if scheme != "tcp" or ":" not in host:
+        return address
+    socket.set(zmq.IPV6, 1)
+    return f"tcp://[{host.strip('[]')}]{colon}{port}"
 
 
 def _bind(socket: "zmq.Socket[bytes]", address: str) -> str:
