@@ -54,6 +54,28 @@ def test_a_folder_arrives_whole(server: FolderServer, root: Path, tmp_path: Path
     assert [path.name for path in sorted(into.iterdir())] == ["config.json", "empty", "model.safetensors"]
 
 
+@pytest.mark.parametrize("name", ["read me (1).md", "+x", "模型.txt", "a:b", "-", "line\nend", "x" * 255])
+def test_files_beside_a_model_may_have_any_names(
+    server: FolderServer, root: Path, tmp_path: Path, name: str
+) -> None:
+    (root / "v1" / name).write_text("x")
+    (root / "v1" / os.fsdecode(b"no text \xff")).write_text("left out")
+    into = tmp_path / "copy"
+    into.mkdir()
+    with client(server) as one:
+        one.fetch("v1", into)
+    assert folder_files(into, checksums=True) == folder_files(root / "v1", checksums=True)
+    assert (into / name).read_text() == "x"
+    assert len(list(into.iterdir())) == 4
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "..", "../secret", "/etc/passwd", "a/b", "a\0", "x" * 256])
+def test_no_request_leads_out_of_a_folder(name: str) -> None:
+    asked = wire.encode(wire.Request("", 1, "v1", wire.Read(name, 0)))
+    with pytest.raises(msgspec.DecodeError):
+        wire.decode_request([asked])
+
+
 def test_several_fetch_at_a_time(server: FolderServer, root: Path, tmp_path: Path) -> None:
     def fetch(into: Path) -> None:
         with client(server) as one:

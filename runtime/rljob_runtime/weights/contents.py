@@ -88,9 +88,15 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 def folder_files(folder: Path, checksums: bool) -> tuple[FileEntry, ...]:
-    """The files directly in a folder, without hidden ones, in order of names; raises `OSError`."""
-    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    """The files directly in a folder, in order of names, without hidden ones and those whose names are no
+    text, which nobody reads by their name; raises `OSError`."""
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and _is_named(path.name)]
     return tuple(_entry(path, checksums) for path in paths)
+
+
+def _is_named(name: str) -> bool:
+    # Bytes that are not UTF-8 stand for themselves as halves of surrogates.
+    return not name.startswith(".") and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _entry(path: Path, checksum: bool) -> FileEntry:

@@ -23,7 +23,9 @@ _LARGEST_FILE = 2**53
 """Bytes: larger than any file, and far enough below 2**63, from which on seeking itself would fail."""
 
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=255)]
-"""Name of a folder or a file: a single part of a path, which does not begin with a dot."""
+"""Name of a folder: a single part of a path, which does not begin with a dot."""
+_File: TypeAlias = Annotated[str, Meta(pattern=r"^[^./\x00][^/\x00]*\Z", max_length=255)]
+"""Name of a file: the same, with whatever characters people give to what lies beside a model."""
 
 
 class Describe(msgspec.Struct, frozen=True, tag="describe"):
@@ -36,7 +38,7 @@ class Describe(msgspec.Struct, frozen=True, tag="describe"):
 class Read(msgspec.Struct, frozen=True, tag="read"):
     """The bytes of a file from `offset` on, `CHUNK_BYTES` or what is left."""
 
-    file: _Name
+    file: _File
     offset: Annotated[int, Meta(ge=0, le=_LARGEST_FILE)]
 
 
