@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 MANIFEST = "job.yaml"
-"""Copy of the manifest; its presence marks a folder as a run's."""
+"""Copy of the manifest, in each folder of a run."""
 INITIAL_MODEL = "initial_model"
 """Folder of the model that a run begins with, where that is a random one."""
 _FINISHED = "finished"
@@ -26,6 +26,9 @@ LOG = "driver.log"
 """What the driver logs."""
 _OF_NO_RUN = {_LOCK, LOG}
 """Files that a job leaves which was refused before it began: nothing that somebody could miss."""
+_OF_A_RUN = {_LOCK, LOG, _FINISHED, "checkpoints"}
+"""One of them at least is in each folder of a run, also where a copy of it lacks hidden files. A person's own
+folder may have a job.yaml too, with the model and the data beside it."""
 _LASTING = {
     errno.EACCES,
     errno.EISDIR,
@@ -200,7 +203,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def find(folder: Path) -> Found:
     """What is at the folder's path."""
-    if holds_run(folder):
+    if holds_run(folder) and any((folder / name).exists() for name in _OF_A_RUN):
         return Found.FINISHED if (folder / _FINISHED).exists() else Found.UNFINISHED
     if not folder.exists():
         return Found.NOTHING

@@ -284,3 +284,23 @@ def content(folder: Path) -> dict[str, bytes]:
 def write(path: Path) -> Path:
     path.write_text("kind: RLJob\n")
     return path
+
+
+@pytest.mark.parametrize("begin", Begin)
+def test_a_folder_with_a_manifest_of_its_own_is_no_run(tmp_path: Path, begin: Begin) -> None:
+    """The job's own folder, named by --output: it was moved aside, with the model and the data in it."""
+    manifest = write(tmp_path / "job.yaml")
+    (tmp_path / "model").mkdir()
+    words = "holds (other files; name another folder|no run that --resume could go on with)"
+    with pytest.raises(FolderRefused, match=words):
+        look(tmp_path, begin)
+    with pytest.raises(FolderRefused, match=words), held(tmp_path, manifest, begin):
+        pytest.fail("the folder was given out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "model"]
+
+
+@pytest.mark.parametrize("left", [".lock", "driver.log", "finished", "checkpoints"])
+def test_a_copy_of_a_run_is_one_without_its_hidden_files(tmp_path: Path, left: str) -> None:
+    write(tmp_path / "job.yaml")
+    (tmp_path / left).mkdir() if left == "checkpoints" else (tmp_path / left).touch()
+    assert find(tmp_path) is (Found.FINISHED if left == "finished" else Found.UNFINISHED)
