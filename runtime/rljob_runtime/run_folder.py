@@ -183,12 +183,23 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[Held]:
 
 
 def _decided(folder: Path, begin: Begin) -> Decision:
+    _check_links(folder)
     with _writing(folder):
         found = find(folder)
     decision = decide(begin, found)
     if decision is Decision.REFUSE:
         raise FolderRefused(_why(begin, found, folder))
     return decision
+
+
+def _check_links(folder: Path) -> None:
+    """Making the folder would say that it is there."""
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise FolderRefused(
+                f"{folder} cannot be used: {path} is a link to {path.readlink()}, which is not there; make "
+                "that, or name another folder with --output"
+            )
 
 
 @contextmanager

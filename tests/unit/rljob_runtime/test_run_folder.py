@@ -304,3 +304,15 @@ def test_a_copy_of_a_run_is_one_without_its_hidden_files(tmp_path: Path, left: s
     write(tmp_path / "job.yaml")
     (tmp_path / left).mkdir() if left == "checkpoints" else (tmp_path / left).touch()
     assert find(tmp_path) is (Found.FINISHED if left == "finished" else Found.UNFINISHED)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "run"])
+@pytest.mark.parametrize("below", ["", "below/it"])
+def test_a_link_that_leads_nowhere_is_told_as_such(tmp_path: Path, target: str, below: str) -> None:
+    """As to a disk that is not mounted."""
+    (tmp_path / "run").symlink_to(target)
+    with pytest.raises(
+        FolderRefused, match=rf"run is a link to {target}, which is not there; make"
+    ) as caught:
+        look(tmp_path / "run" / below, Begin.NEW)
+    assert not isinstance(caught.value, FolderFailed), "trying again would not help"
