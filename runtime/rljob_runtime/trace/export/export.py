@@ -8,6 +8,7 @@ import gzip
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
@@ -25,6 +26,10 @@ from rljob_runtime.trace.record.start_log import read_starts
 
 class NothingToExport(Exception):
     """The run has no events; the message says so."""
+
+
+class FileOfTheRun(Exception):
+    """The run's own records would be written over; the message says so."""
 
 
 Format: TypeAlias = Literal["trace-event", "otlp"]
@@ -46,11 +51,32 @@ _SHAPES: Mapping[Format, _Shape] = {
     "trace-event": _Shape(b'{"displayTimeUnit":"ms","traceEvents":[\n', b",\n", b"\n]}\n"),
     "otlp": _Shape(b"", b"\n", b"\n"),
 }
+_BEGINS = (b'{"displayTimeUnit"', b'{"resourceSpans"')
+"""How what is written begins."""
+_LOOKED_AT = 32
+
+
+def _check_own(folder: Path, file: Path) -> None:
+    """Raise `FileOfTheRun` where a file in the run's folder is there that no export has written."""
+    there = file.resolve()
+    if not there.is_file() or not there.is_relative_to(folder.resolve()):
+        return
+    with there.open("rb") as plain, gzip.GzipFile(fileobj=plain) as packed:
+        begin = plain.read(_LOOKED_AT)
+        plain.seek(0)
+        if begin.startswith(b"\x1f\x8b"):
+            with suppress(OSError, EOFError):
+                begin = packed.read(_LOOKED_AT)
+    if begin and not begin.startswith(_BEGINS):
+        raise FileOfTheRun(
+            f"{file} is one of the run's own files, and would be written over: name another with --output."
+        )
 
 
 def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tuple[int, Tally]:
     """Write the run in `folder` to `file`, compressed where its name ends in .gz; how many records or spans
-    there are, and what could not be read. Raises `NothingToExport`, and `OSError`."""
+    there are, and what could not be read. Raises `NothingToExport`, `FileOfTheRun`, and `OSError`."""
+    _check_own(folder, file)
     tally, shape = Tally(), _SHAPES[form]
     parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)
     first = next(parts, None)

@@ -44,6 +44,31 @@ def test_a_run_becomes_a_valid_trace(tmp_path, shape):
     assert steps == [f"step {number}" for number in range(1, 9)]
 
 
+@pytest.mark.parametrize("form", ["trace-event", "otlp"])
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_an_export_takes_the_place_of_an_earlier_one_alone(tmp_path, capsys, form, name):
+    """A run's records were written over, where --output named them."""
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(json.dumps(job()))
+    with held(tmp_path / "run", manifest, Begin.NEW) as found:
+        found.begin()
+    folder = write_run(tmp_path / "run", Job(steps=2))
+    command = ["trace", "export", str(folder), "--format", form, "--output"]
+    for _ in range(2):
+        assert main([*command, str(folder / name)]) == 0
+    (tmp_path / "elsewhere.json").write_text("mine")
+    assert main([*command, str(tmp_path / "elsewhere.json")]) == 0
+    capsys.readouterr()
+    for own in ("metrics.jsonl", "job.yaml"):
+        before = (folder / own).read_bytes()
+        assert main([*command, str(folder / own)]) == 2
+        assert capsys.readouterr().err == (
+            f"rljob: {folder / own} is one of the run's own files, and would be written over: name another "
+            "with --output.\n"
+        )
+        assert (folder / own).read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
