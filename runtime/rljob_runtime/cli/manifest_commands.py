@@ -176,7 +176,7 @@ def validate(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """Print what the job would do under each routing policy."""
     from rljob_runtime.data.length_trace import LengthTraceError
-    from rljob_runtime.trace.forecast.simulate import Options, forecast
+    from rljob_runtime.trace.forecast.simulate import NoPage, Options, forecast
 
     try:
         text = forecast(
@@ -192,7 +192,7 @@ def simulate(options: argparse.Namespace) -> int:
         )
     except ManifestError as error:
         return refuse(str(error))
-    except LengthTraceError as error:
+    except (LengthTraceError, NoPage) as error:
         return refuse(f"rljob: {error}.")
     except OSError as error:
         return fail(f"rljob: the page cannot be written: {error.filename}: {error.strerror}.")

@@ -27,6 +27,9 @@ _REQUESTS = 40_000
 _STEPS = (4, 12)
 """Fewest and most steps that are simulated, unless they are given."""
 
+_PAGE = b"<!doctype html"
+"""How a page begins."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -44,9 +47,13 @@ class Options:
     """Where a page with the time lines of all policies is written; not with `size`."""
 
 
+class NoPage(Exception):
+    """What is to be written over is no page; the message says so."""
+
+
 def forecast(options: Options) -> str:
-    """What `rljob simulate` prints. Raises `ManifestError`, `LengthTraceError`, and `OSError` where the page
-    cannot be written."""
+    """What `rljob simulate` prints. Raises `ManifestError`, `LengthTraceError`, `NoPage`, and `OSError` where
+    the page cannot be written."""
     manifest = read(options.manifest)
     if options.page is not None:
         _try_page(options.page)
@@ -68,8 +75,14 @@ def forecast(options: Options) -> str:
 
 
 def _try_page(page: Path) -> None:
-    """Raises `OSError` where it cannot be written, before it is simulated for minutes."""
+    """Raises `OSError` where it cannot be written, and `NoPage` where it would take the place of something
+    else, such as the manifest; before it is simulated for minutes."""
     there = page.exists()
+    if page.is_file():
+        with page.open("rb") as file:
+            begin = file.read(len(_PAGE))
+        if begin and begin.lower() != _PAGE:
+            raise NoPage(f"{page} is there already, and is no page: name another file with --html")
     page.open("ab").close()
     if not there:
         page.unlink()

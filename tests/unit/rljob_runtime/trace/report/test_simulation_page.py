@@ -108,6 +108,24 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_is_simulated(
     assert f"rljob: the page cannot be written: {file}: No such file or directory." in capsys.readouterr().err
 
 
+def test_a_page_takes_the_place_of_another_page_alone(
+    manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest was written over where --html named it."""
+    monkeypatch.setattr("rljob_runtime.trace.forecast.simulate.compare", None)
+    before = manifest.read_text()
+    assert main(["simulate", str(manifest), "--html", str(manifest)]) == 2
+    assert capsys.readouterr().err == (
+        f"rljob: {manifest} is there already, and is no page: name another file with --html.\n"
+    )
+    assert manifest.read_text() == before
+    for content in ("", "<!DOCTYPE html><html>"):
+        file = manifest.with_name("page.html")
+        file.write_text(content)
+        with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+            main(["simulate", str(manifest), "--html", str(file)])
+
+
 def test_sizes_have_no_page(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["simulate", str(manifest), "--size", "4", "--html", "page.html"])
