@@ -75,7 +75,9 @@ class _Login:
         if not (name := context or current):
             raise CredentialsError(f"{self.where}: no current-context: set one (kubectl config use-context)")
         self._name = name
-        self.context: dict[str, Any] = self._named("context", name).value["context"]
+        self.context: dict[str, Any] = self._part("context", name).value
+        if not self.context.get("cluster"):
+            raise CredentialsError(f"{self.where}: context {name!r} names no cluster")
         self.cluster = self._part("cluster", self.context.get("cluster"))
         self.user = self._part("user", self.context["user"]) if self.context.get("user") else None
         self._check()
@@ -212,6 +214,10 @@ class _Login:
         server = self.cluster.value.get("server")
         if not isinstance(server, str) or not server.startswith(("https://", "http://")):
             raise CredentialsError(f"{self.where}: cluster {name!r}: server must be an http(s) URL")
+        try:
+            urlsplit(server).port  # noqa: B018 - it is read when it is asked for
+        except ValueError as error:
+            raise CredentialsError(f"{self.where}: cluster {name!r}: server {server}: {error}") from None
         provider = self.user.value.get("auth-provider") if self.user else None
         if provider is not None and provider.get("name") != "oidc":
             raise CredentialsError(
