@@ -10,6 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from tests.support.runtime.tiny_models import Family, perturbed, tiny_model
 from tools.cluster.ports import Ports
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.timeout(600)
 # Those with experts first: vLLM makes its groups of ranks once, and those of experts only for them.
 FAMILIES: list[Family] = ["qwen3_moe", "mixtral", "qwen3", "qwen2", "llama"]
 TIED: list[Family] = ["qwen2"]
+OLD: Family = "llama"
+"""Of an old release: with rotations, which nobody reads, and which versions do not have."""
 PORTS = Ports()
 
 
@@ -28,6 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for family in FAMILIES:
         base = tiny_model(folder / family, family, tied=family in TIED)
         perturbed(base, folder / f"{family}-new", 1)
+    file = folder / OLD / "model.safetensors"
+    rotations = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
+    save_file(load_file(file) | rotations, file, {"format": "pt"})
     return folder
 
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rljob_runtime.engines.second_set import Layout, Region, View
 from rljob_runtime.weights.buckets import stored_tensors
+from rljob_runtime.weights.contents import tensor_shapes
 
 _PLAIN_METHODS = frozenset(
     {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod", "UnquantizedFusedMoEMethod"}
@@ -37,7 +38,8 @@ def find_layout(model: torch.nn.Module, folder: Path) -> Layout:
     """The layout of a model that was loaded from `folder`. Raises `NotPlain`."""
     _check_layers(model)
     files = [_Mapped(file) for file in sorted(folder.glob("*.safetensors"))]
-    sources = {name: tensor for file in files for name, tensor in file.tensors.items()}
+    of_versions = tensor_shapes(folder)
+    sources = {name: tensor for file in files for name, tensor in file.tensors.items() if name in of_versions}
     with _Unloaded(model) as unloaded, _Recorder() as copies, torch.no_grad():
         try:
             model.load_weights(iter(sources.items()))  # type: ignore[operator]
