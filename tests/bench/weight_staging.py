@@ -52,6 +52,9 @@ PROMPT = 128
 SETTLE_SECONDS = 0.5
 """Between two updates at least, in which the engine computes the KV cache anew and goes on."""
 
+COMPARED = 24
+"""Responses of each kind of update, of which log-probabilities are compared."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -195,11 +198,13 @@ def make_model(scale: Scale, folder: Path) -> list[Path]:
 
 @torch.inference_mode()
 def apart(bench: Bench, ended: Sequence[tuple[Request, Generation]], versions: set[int]) -> float:
-    """Mean difference of log-probabilities between engine and model, of tokens of these versions."""
+    """Mean difference of log-probabilities between engine and model, of tokens of these versions: those of
+    the newest `COMPARED` responses that have some."""
     device, found = "cuda" if torch.cuda.is_available() else "cpu", []
+    of_them = [each for each in ended if any(span.version in versions for span in each[1].spans)]
     for folder in {bench.folders[version] for version in versions}:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device).eval()
-        for asked, got in ended:
+        for asked, got in of_them[-COMPARED:]:
             spans = [s for s in got.spans if s.version in versions and bench.folders[s.version] == folder]
             if not spans:
                 continue
@@ -207,7 +212,10 @@ def apart(bench: Bench, ended: Sequence[tuple[Request, Generation]], versions: s
             logits = model(tokens[None]).logits[0, len(asked.tokens) - 1 : -1].float().log_softmax(-1)
             right = logits.gather(1, tokens[len(asked.tokens) :, None])[:, 0].cpu().numpy()
             found += [np.abs(got.log_probs - right)[span.start : span.end] for span in spans]
-    return float(np.concatenate(found).mean()) if found else float("nan")
+    distance = float(np.concatenate(found).mean())
+    if not np.isfinite(distance):
+        raise SystemExit(f"the engine has a log-probability that is no number, of versions {versions}")
+    return distance
 
 
 Save = Callable[[Sequence[Figure]], None]
@@ -326,8 +334,7 @@ async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: s
     streams.stopping = True
     await running
     lost = streams.count - sum(len(got.tokens) == asked.max_tokens for asked, got in streams.ended)
-    sampled = streams.ended[-min(24, in_flight) :]
-    distance = {kind: apart(bench, sampled, versions[kind]) for kind in kinds}
+    distance = {kind: apart(bench, streams.ended, versions[kind]) for kind in kinds}
     return report(f"{transport}, {in_flight} requests", found, distance, lost)
 
 
