@@ -165,7 +165,10 @@ def _end_with(host: int) -> None:
     def wait() -> None:
         import select
 
-        select.select([descriptor], [], [])
+        # Not `select`, which takes no descriptor above 1,023.
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll()
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, name="rljob-end-with-host", daemon=True).start()
