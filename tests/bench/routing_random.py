@@ -5,8 +5,14 @@ Every second one is stranger: it may have a heavy pool, faster or slower than th
 places; a prefill may cost up to 20 decode steps; lengths may be uniform, all short or of two kinds; and it
 may be a job with a trainer and a staleness bound in place of single batches.
 
+The last ones have long queues: jobs whose steps take 6 to 20 times as many responses as run at a time, where
+adaptive routing lets the longest begin first. Some have a heavy pool, some take the same prompts in each
+step, and some lengths are of two kinds or have a Pareto tail.
+
 A workload is a distribution, of which several batches or jobs are drawn and compared by their summed times:
-of a single batch, luck decides which policy happens to begin its longest response first.
+of a single batch, luck decides which policy happens to begin its longest response first. Of long queues as
+many jobs are drawn as tell the ratio from the goal, on either side of it, or make its standard error small,
+as far as there is time for them.
 
     python -m tests.bench.routing_random [--workloads N]
     python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
@@ -14,12 +20,13 @@ of a single batch, luck decides which policy happens to begin its longest respon
 """
 
 import dataclasses
+import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,16 +35,29 @@ from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
-from rljob_runtime.simulate.workload import LengthModel, Workload
+from rljob_runtime.simulate.workload import LengthModel, Lengths, Workload
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
 
-WORKLOADS = 240
+SHORT = 240
+"""Workloads without long queues; those of further seeds have them."""
+WORKLOADS = SHORT + 64
 BATCHES = 3
-"""Of each workload; jobs, where it is one."""
+"""Of each workload without long queues; jobs, where it is one."""
 _STEPS = 3
 """Of a job."""
 _MOST_GROUPS = 384
+_GOAL = 0.99
+"""Times as fast as least in flight, at least."""
+_ERROR = 0.003
+"""Standard error of a ratio with which no further job is drawn."""
+_SURE = 3.0
+"""Standard errors between a ratio and the goal with which none is drawn either."""
+_LEAST_JOBS = 6
+"""Of a workload with long queues: fewer do not tell their spread."""
+_RESPONSES = 40_000
+"""Of all jobs of such a workload, about, at most."""
+_QUEUED_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -53,50 +73,74 @@ class Drawn:
     """Staleness; None: single batches."""
     train: float = 0.0
     """Seconds of a training step."""
+    steps: int = _STEPS
+    """Of a job."""
+    epochs: bool = False
+    """Whether each step takes the same prompts, in another order."""
+    most: int = BATCHES
+    """Batches or jobs that are drawn at most; more than `BATCHES` where it depends on what they tell."""
 
     @property
     def name(self) -> str:
         site, lengths = self.site, self.site.lengths
         job = "" if self.bound is None else f", bound {self.bound}, steps of {self.train:.0f} s"
+        job += ", the same prompts in each step" * self.epochs
         return (
-            f"{site.engines} engines of {site.limit}, {site.groups} x 8 {self.kind} responses of "
-            f"{lengths.mean:.0f} tokens, cap {lengths.cap}, log-deviations {lengths.between:.2f} and "
+            f"{site.engines} engines of {site.limit}, {site.groups} x {site.samples} {self.kind} responses "
+            f"of {lengths.mean:.0f} tokens, cap {lengths.cap}, log-deviations {lengths.between:.2f} and "
             f"{lengths.within:.2f}, KV {site.kv_tokens}, prefill "
             f"{site.cost.per_prefill_token / site.cost.fixed:.2g} steps a token, {self.heavy} heavy engines "
-            f"of {site.heavy_limit} and {site.speed:g} times the speed{job}"
+            f"of {site.heavy_limit or site.limit} and {site.speed:g} times the speed{job}"
         )
 
-    def seconds(self, routing: dict[str, Any], seed: int) -> float:
-        """Of all batches, or jobs."""
-        return sum(self._wall(routing, BATCHES * seed + each) for each in range(BATCHES))
-
-    def _wall(self, routing: dict[str, Any], seed: int) -> float:
+    def wall(self, routing: dict[str, Any], seed: int) -> float:
+        """Seconds of one batch, or job."""
         if self.bound is None:
-            return self.site.run_on(self._lengths(self.site.groups, seed), routing, self.heavy).wall
-        model = JobModel(Bound(self.bound, self.site.groups), _STEPS, self.train)
+            return self.site.run_on(self._work(self.site.groups, seed), routing, self.heavy).wall
+        model = JobModel(Bound(self.bound, self.site.groups), self.steps, self.train)
         router = Router(self.site.policy(routing, self.heavy))
-        work = self._lengths(_STEPS * self.site.groups, seed)
+        work = self._work(self.steps * self.site.groups, seed)
         return simulate_job(work, self.site.shapes(self.heavy), self.site.physics, router, model).wall
 
-    def _lengths(self, groups: int, seed: int) -> Workload:
-        drawn = dataclasses.replace(self.site, groups=groups).draw(seed)
-        r, shape = np.random.default_rng(seed), drawn.lengths.shape
+    def _work(self, groups: int, seed: int) -> Workload:
+        site, r = self.site, np.random.default_rng(seed)
+        rows = site.groups if self.epochs else None
+        model = dataclasses.replace(site.lengths, rows=rows)
+        drawn = dataclasses.replace(site, groups=groups, lengths=model).draw(seed)
+        lengths = self._lengths(drawn, r)
+        if not self.epochs:
+            return dataclasses.replace(drawn, lengths=lengths)
+        order = np.concatenate(
+            [step * site.groups + r.permutation(site.groups) for step in range(self.steps)]
+        )
+        return dataclasses.replace(drawn, lengths=lengths[order], rows=drawn.rows[order])
+
+    def _lengths(self, drawn: Workload, r: np.random.Generator) -> Lengths:
+        shape, prompts = drawn.lengths.shape, int(drawn.rows.max()) + 1
         mean, cap = self.site.lengths.mean, self.site.lengths.cap
+        lengths = drawn.lengths
         match self.kind:
             case "uniform":
                 lengths = r.integers(1, max(3, int(2 * mean)), shape)
             case "short":
                 lengths = r.integers(1, 12, shape)
-            case "of two kinds":
+            case "of two kinds" | "of two kinds by prompt":
                 long = r.integers(int(0.6 * cap), cap, shape)
-                lengths = np.where(r.random(shape) < 0.05, long, r.integers(1, max(3, int(mean)), shape))
-            case _:
-                return drawn
-        return dataclasses.replace(drawn, lengths=np.minimum(lengths, cap))
+                by = r.random(shape) if self.kind == "of two kinds" else r.random((prompts, 1))[drawn.rows]
+                lengths = np.where(by < 0.05, long, r.integers(1, max(3, int(mean)), shape))
+            case "Pareto":
+                common = 0.5 * mean * (1 + r.pareto(1.5, (prompts, 1)))[drawn.rows]
+                own = np.exp(self.site.lengths.within * r.standard_normal(shape))
+                lengths = np.maximum(1, np.minimum(cap, common * own)).astype(np.int64)
+        return np.minimum(lengths, cap)
 
 
 def draw(seed: int) -> Drawn:
     """The workload of one seed."""
+    return _short(seed) if seed < SHORT else _queued(random.Random(seed - SHORT))
+
+
+def _short(seed: int) -> Drawn:
     r = random.Random(seed)
     cap = r.choice((512, 2048, 8192, 32768))
     lengths = LengthModel(
@@ -133,20 +177,82 @@ def _stranger(site: Site, r: random.Random) -> Drawn:
     return Drawn(site, heavy, kind, bound, train)
 
 
-def measure(count: int, first: int) -> dict[int, float]:
-    """By seed, times as fast as least in flight. Prints each."""
-    ratios: dict[int, float] = {}
+def _queued(r: random.Random) -> Drawn:
+    """A job with long queues."""
+    cap = r.choice((512, 2048, 8192, 32768))
+    kind = r.choice(("lognormal", "lognormal", "lognormal", "uniform", "of two kinds", "Pareto"))
+    lengths = LengthModel(
+        mean=cap * r.choice((0.03, 0.06, 0.1, 0.25)), cap=cap, between=r.uniform(0, 1.8),
+        within=r.choice((0.1, 0.3, 0.6, 1.0)),
+    )  # fmt: skip
+    engines, limit, samples = r.choice((2, 3, 4, 8)), r.choice((2, 4, 8, 16)), r.choice((4, 8, 16))
+    groups = min(_MOST_GROUPS, max(8, engines * limit * r.choice((6, 8, 12, 20)) // samples))
+    fixed = r.choice((0.005, 0.01, 0.03))
+    per_request = fixed * r.choice((0, 0.003, 0.02))
+    cost = StepCost(fixed, per_request, per_prefill_token=fixed / r.choice((20, 50, 200, 1000)))
+    lengths = dataclasses.replace(lengths, prompt_tokens=r.choice((16, 128, 512)))
+    bound, heavy, epochs = r.choice((0, 0, 0, 1)), r.choice((0, 0, 1)), r.random() < 0.3
+    train = fixed * lengths.mean * r.choice((0.2, 1.0))
+    if kind == "of two kinds" and r.random() < 0.5:
+        kind = "of two kinds by prompt"
+    # A cache that holds all, or little more than responses of the mean length.
+    longest = cap + lengths.prompt_tokens
+    expected = lengths.mean + lengths.prompt_tokens
+    kv = int(max(1.1 * longest, limit * r.choice((longest, longest, longest, 1.5 * expected))))
+    physics = Physics(report_seconds=max(0.05, fixed * lengths.mean / 30))
+    site = Site("random", groups, samples, engines, limit, kv, lengths, cost, physics)
+    most = max(_LEAST_JOBS, _RESPONSES // (_QUEUED_STEPS * groups * samples))
+    return Drawn(site, heavy, kind, bound, train, _QUEUED_STEPS, epochs, most)
+
+
+class Ratio(NamedTuple):
+    """How many times as fast as least in flight a workload is."""
+
+    value: float
+    error: float
+    """Standard error."""
+    jobs: int
+    """Batches or jobs that it is the ratio of."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is known well enough."""
+        return self.error <= _ERROR or abs(self.value - _GOAL) > _SURE * self.error
+
+
+def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """Of the sums of the baseline's seconds and ours, for each batch or job."""
+    count, (base, ours) = len(pairs), (sum(each) for each in zip(*pairs, strict=True))
+    value = base / ours
+    spread = sum((before - value * after) ** 2 for before, after in pairs) / (count * (count - 1))
+    return Ratio(value, math.sqrt(spread) * count / ours, count)
+
+
+def compare(drawn: Drawn, wall: Callable[[dict[str, Any], int], float], seed: int) -> Ratio:
+    """By so many batches or jobs as it takes; `wall` gives the seconds of one, by routing and seed."""
+    few = drawn.most <= BATCHES
+    least, first = (BATCHES, BATCHES * seed) if few else (_LEAST_JOBS, 1000 * seed)
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < least or (len(pairs) < drawn.most and not ratio(pairs).tells):
+        each = first + len(pairs)
+        pairs.append((wall({"leastInFlight": {}}, each), wall({"adaptive": {}}, each)))
+    return ratio(pairs)
+
+
+def measure(count: int, first: int) -> dict[int, Ratio]:
+    """By seed. Prints each."""
+    ratios: dict[int, Ratio] = {}
     for seed in range(first, first + count):
         drawn = draw(seed)
-        ratios[seed] = drawn.seconds({"leastInFlight": {}}, seed) / drawn.seconds({"adaptive": {}}, seed)
-        print(seed, ratios[seed], drawn.name if ratios[seed] < 0.99 else "", flush=True)
+        found = ratios[seed] = compare(drawn, drawn.wall, seed)
+        print(seed, *found, drawn.name if found.value < _GOAL else "", flush=True)
     return ratios
 
 
-def collected(files: Sequence[str]) -> dict[int, float]:
+def collected(files: Sequence[str]) -> dict[int, Ratio]:
     """The ratios that parts have printed."""
-    lines = [line.split(maxsplit=2) for file in files for line in Path(file).read_text().splitlines()]
-    return {int(seed): float(ratio) for seed, ratio, *_ in lines}
+    lines = [line.split(maxsplit=4) for file in files for line in Path(file).read_text().splitlines()]
+    return {int(seed): Ratio(float(value), float(error), int(jobs)) for seed, value, error, jobs, *_ in lines}
 
 
 def main() -> None:
@@ -168,21 +274,33 @@ def main() -> None:
         tell(measure(options.workloads, 0), options.out)
 
 
-def tell(ratios: dict[int, float], out: Path) -> None:
-    count, slowest = len(ratios), min(ratios, key=lambda seed: ratios[seed])
-    values = sorted(ratios.values())
-    record(
-        "routing_random",
-        [
-            Figure(f"slowest of {count} workloads (seed {slowest})", values[0], "x", goal="at least 0.99"),
-            Figure("workloads slower by more than 1 %", sum(v < 0.99 for v in values), "workloads", goal="0"),
-            Figure("5th percentile", values[int(0.05 * count)], "x"),
-            Figure("median", statistics.median(values), "x"),
-            Figure("95th percentile", values[int(0.95 * count)], "x"),
-            Figure("mean", statistics.mean(values), "x"),
-        ],
-        out,
-    )
+def tell(ratios: dict[int, Ratio], out: Path) -> None:
+    """Record those of the workloads with long queues, of the others, and of all that are slower."""
+    short = {seed: found for seed, found in ratios.items() if seed < SHORT}
+    queued = {seed: found for seed, found in ratios.items() if seed >= SHORT}
+    figures = [*_figures(short, "workloads"), *_figures(queued, "workloads with long queues")]
+    record("routing_random", figures, out)
+
+
+def _figures(ratios: dict[int, Ratio], what: str) -> list[Figure]:
+    if not ratios:
+        return []
+    count, slowest = len(ratios), min(ratios, key=lambda seed: ratios[seed].value)
+    values, error = sorted(found.value for found in ratios.values()), ratios[slowest].error
+    slower = sum(found.value < _GOAL for found in ratios.values())
+    surely = sum(found.value + 2 * found.error < _GOAL for found in ratios.values())
+    return [
+        Figure(
+            f"slowest of {count} {what} (seed {slowest})", values[0], f"x (standard error {error:.1g})",
+            goal=f"at least {_GOAL}",
+        ),
+        Figure(f"{what} slower by more than 1 %", slower, "workloads", goal="0"),
+        Figure(f"{what} slower by more than 1 % beyond two standard errors", surely, "workloads", goal="0"),
+        Figure(f"{what}: 5th percentile", values[int(0.05 * count)], "x"),
+        Figure(f"{what}: median", statistics.median(values), "x"),
+        Figure(f"{what}: 95th percentile", values[int(0.95 * count)], "x"),
+        Figure(f"{what}: mean", statistics.mean(values), "x"),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
