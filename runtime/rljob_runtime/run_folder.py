@@ -183,8 +183,8 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[Held]:
 
 
 def _decided(folder: Path, begin: Begin) -> Decision:
-    _check_links(folder)
     with _writing(folder):
+        _check_links(folder)
         found = find(folder)
     decision = decide(begin, found)
     if decision is Decision.REFUSE:

@@ -135,10 +135,11 @@ def test_a_text_that_is_not_utf_8_is_refused(folder_server, sockets, field):
     assert isinstance(answer.body, tcp_wire.Refused)
 
 
-def test_a_folder_that_cannot_be_told_is_refused(tmp_path):
-    """A file's name need not be text; whoever asks for such a folder learns it, and others are served."""
+def test_a_file_whose_name_is_no_text_is_left_out(tmp_path):
+    """It cannot be told, and nobody reads it by its name: the folder's other files are served, and others."""
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / b"\xff.bin".decode(errors="surrogateescape")).touch()
+    (tmp_path / "odd" / "config.json").write_bytes(b"{}")
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1" / "model.safetensors").write_bytes(b"weights")
     server = FolderServer("tcp://127.0.0.1:0", SERVER_KEYS, lambda name: tmp_path / name)
@@ -147,7 +148,8 @@ def test_a_folder_that_cannot_be_told_is_refused(tmp_path):
         dial(socket, server.endpoint, CLIENT_KEYS)
         socket.send(tcp_wire.encode(tcp_wire.Request("", 1, "odd", tcp_wire.Describe(checksums=False))))
         (answer,) = folder_is_served(socket)
-        assert isinstance(answer.body, tcp_wire.Refused)
+        assert isinstance(answer.body, tcp_wire.Files)
+        assert [each.name for each in answer.body.files] == ["config.json"]
     server.close()
 
 
