@@ -4,14 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from rljob_runtime.driver.stall import Activity
-from rljob_runtime.engines.protocol import EngineDied
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.generated_tokens import told_tokens
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
-
-_ANSWER_SECONDS = 20.0
-"""An engine that takes longer to say how many tokens it has generated counts as one that has done nothing."""
 
 
 class JobActivity:
@@ -28,7 +25,7 @@ class JobActivity:
         self._rewards = rewards
 
     async def __call__(self) -> Activity:
-        """What has been done by now. Takes `_ANSWER_SECONDS` at most."""
+        """What has been done by now. Takes `generated_tokens.ANSWER_SECONDS` at most."""
         # A copy: engines come and go while they are asked.
         slots = list(self._pool.slots)
         tokens = await asyncio.gather(*(self._tokens(slot) for slot in slots))
@@ -42,10 +39,5 @@ class JobActivity:
         )
 
     async def _tokens(self, slot: EngineSlot) -> tuple[str, int] | None:
-        try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                snapshot = await slot.engine.load_snapshot()
-        except (EngineDied, TimeoutError):
-            return None
-        # No more than it can have: one that counts on while its requests hang would hide a stall for ever.
-        return slot.engine.name, min(snapshot.generated_tokens, slot.promised)
+        tokens = await told_tokens(slot)
+        return None if tokens is None else (slot.engine.name, tokens)

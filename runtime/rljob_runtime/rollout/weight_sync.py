@@ -28,6 +28,7 @@ from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.rollout.broadcast import SETTLE_SECONDS, Broadcaster, Broadcasts
 from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.generated_tokens import generated_tokens
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sources import WeightSources
 from rljob_runtime.weights.shm import WeightsGone
@@ -104,8 +105,7 @@ class EngineSync:
         pausing = asyncio.ensure_future(engine.pause("wait"))
         try:
             while not (await asyncio.wait((pausing,), timeout=self._stall_seconds))[0]:
-                async with asyncio.timeout(self._deadline):
-                    now = (await engine.load_snapshot()).generated_tokens
+                now = await generated_tokens(slot, self._deadline)
                 if now == before:
                     what = f"engine {engine.name} generated nothing for {self._stall_seconds:g} s"
                     field = "spec.training.timeouts.stallSeconds"

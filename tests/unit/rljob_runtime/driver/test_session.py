@@ -1,12 +1,14 @@
 """A session on made-up parts, in virtual time."""
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from rljob_runtime.data.fingerprint import DataFingerprint
@@ -16,10 +18,10 @@ from rljob_runtime.driver.reward_failures import RewardsFailed, RewardsNeverWork
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.training_loop import Stalled
 from rljob_runtime.engines.fake import FakeTiming
-from rljob_runtime.engines.protocol import PauseMode, WeightRef
+from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode, WeightRef
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.weights.shm import WeightsGone
-from tests.support.simulated.losable_parts import Losses
+from tests.support.simulated.losable_parts import Losses, WatchedEngine
 from tests.support.simulated.losing_job import LosingSession, run_losing
 
 
@@ -172,6 +174,24 @@ def test_an_engine_that_does_not_finish_its_requests_is_lost(in_flight: PauseMod
         "engine engine-0 generated nothing for 60 s while it was to finish its requests "
         "(spec.training.timeouts.stallSeconds)"
     ]
+
+
+@pytest.mark.parametrize("in_flight", ["wait", None])
+def test_one_that_tells_of_ever_more_tokens_meanwhile_is_lost_too(in_flight: PauseMode | None) -> None:
+    """More than its requests may have it is not believed; the update would wait for it for ever."""
+
+    async def script(session: LosingSession) -> None:
+        engine = cast(WatchedEngine, session.pool.slots[0].engine)
+        engine.stuck, honest, told = True, engine.load_snapshot, itertools.count(10_000, 10_000)
+
+        async def load_snapshot() -> LoadSnapshot:
+            return msgspec.structs.replace(await honest(), generated_tokens=next(told))
+
+        engine.load_snapshot = load_snapshot  # type: ignore[method-assign]
+
+    session = run_losing(Losses(in_flight=in_flight, stall_seconds=60, script=script))
+    (why,) = session.lost
+    assert "generated nothing for 60 s while it was to finish its requests" in why
 
 
 @pytest.mark.parametrize("in_flight", ["keep", None])
