@@ -23,6 +23,6 @@ class Timeouts(Model):
     """Longest that work may stand still. Where a step waits for its groups and, for so long, no engine
     generated a token, started or loaded weights, no reward came back and no group was completed, the engines
     that hold requests are started again; where that happens a second time in the step, the job ends. An
-    engine that is to finish its requests is replaced when it generated no token for so long; a trainer whose
-    ranks wait for one another longer is started again. How long a response or a step takes altogether does
-    not count."""
+    engine with requests that generated no token for so long is replaced where others did, or where it is to
+    finish them; a trainer whose ranks wait for one another longer is started again. How long a response or a
+    step takes altogether does not count."""

@@ -2,8 +2,8 @@
 
 Guarantees: one at a time; it begins when the engines hold the weights that it is of, and the loop gives them
 no others before it `lets_through`: it is over, or the engines that it runs on are set aside; where nothing
-moves while the loop waits for it, engines that hold requests are started again, and the job ends where that
-does not help.
+moves while the loop waits for it, engines that stand still with requests are started again, and the job ends
+where that does not help.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from rljob_runtime.driver.first_of import first_of
+from rljob_runtime.driver.silent_engines import SilentEngines
 from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sync import WeightSync
@@ -46,8 +47,10 @@ class EvaluationTurn:
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         activity: Callable[[], Awaitable[Activity]],
         stall_seconds: float,
+        silent: SilentEngines,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job; `activity` tells what has been done so far."""
+        """`spawn` starts a task whose failure ends the job; `activity` tells what has been done so far;
+        `silent` which engines stand still."""
         self.step: int | None = None
         """Of the evaluation under way; None where none is."""
         self._evaluating = evaluating
@@ -56,6 +59,7 @@ class EvaluationTurn:
         self._spawn = spawn
         self._activity = activity
         self._stall_seconds = stall_seconds
+        self._silent = silent
         self._task: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         """Set once others may be delivered than the weights that are evaluated."""
@@ -116,7 +120,7 @@ class EvaluationTurn:
                         f"the evaluation after step {self.step} does not end: engines {what}; those with "
                         "requests were started again, and the same happened once more"
                     )
-                self._pool.lose_stuck(what)
+                self._pool.lose_stuck(self._silent.stuck(), what)
                 watch, restarted = StallWatch(self._stall_seconds, clock()), True
         self.step = self._task = None
         task.result()

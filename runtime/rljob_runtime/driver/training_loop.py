@@ -5,6 +5,7 @@ Guarantees:
 - a checkpoint holds one consistent cut: the weights after step s, which prompts are trained, and every
   finished group that waits, so that a restart trains each remaining prompt exactly once;
 - a stop that was asked for takes effect between two steps, after a checkpoint;
+- an engine that falls silent while others generate is started again, whatever the loop is at;
 - an evaluation is of one set of weights: its engines get others when it is over, and a checkpoint of a later
   step is written then.
 """
@@ -20,6 +21,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.evaluation_turn import Evaluating, EvaluationTurn
 from rljob_runtime.driver.first_of import first_of
 from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.silent_engines import SilentEngines
 from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.curriculum import Curriculum
@@ -153,19 +155,22 @@ class TrainingLoop:
         """Why it could not: the trainer is gone."""
         self._sent = 0, 0
         """The steps behind the weights that engines got last, and the version by which they know them."""
+        self._silent = SilentEngines(rollouter.pool, settings.stall_seconds)
         self._turn: EvaluationTurn | None = None
         if evaluating is not None:
             self._turn = EvaluationTurn(
-                evaluating, rollouter.pool, plan, spawn, activity, settings.stall_seconds
+                evaluating, rollouter.pool, plan, spawn, activity, settings.stall_seconds, self._silent
             )
 
     async def run(self, first_step: int) -> int:
         """Train from `first_step` to the end, or until a stop is asked for. Returns the steps done."""
         self._saved = first_step
         self._sent = first_step, self._controller.bound.version_at(first_step)
+        watching = self._spawn(self._silent.run())
         try:
             return await self._run(first_step)
         finally:
+            watching.cancel()
             if self._turn is not None:
                 await self._turn.give_up()
 
@@ -198,7 +203,7 @@ class TrainingLoop:
 
     async def _batch(self, step: int) -> tuple[int, ...] | None:
         """The groups of this step; None when a stop was asked for while waiting. Where nothing moves, engines
-        that hold requests are started again. Raises `Stalled` where that does not help."""
+        that stand still with requests are started again. Raises `Stalled` where that does not help."""
         ready, stall_seconds = self._rollouter.group_ready, self._settings.stall_seconds
         # Not the events' clock, which is the machine's and may jump.
         clock = asyncio.get_running_loop().time
@@ -225,24 +230,26 @@ class TrainingLoop:
                     if why is not None:
                         raise Stalled(why)
                     # Once in a step: where the engines are not what is wrong, others are no better.
-                    why = self._why_stalled(step)
+                    stuck = self._silent.stuck()
+                    why = self._why_stalled(step, len(stuck))
                     self._rollouter.pool.lose_stuck(
-                        f"generated nothing for {stall_seconds:g} s (spec.training.timeouts.stallSeconds)"
+                        stuck,
+                        f"generated nothing for {stall_seconds:g} s (spec.training.timeouts.stallSeconds)",
                     )
                     watch = StallWatch(stall_seconds, clock())
 
-    def _why_stalled(self, step: int) -> str:
-        """Why the job ends if starting engines again does not help: how it stands now, before that."""
+    def _why_stalled(self, step: int, stuck: int) -> str:
+        """Why the job ends if it does not help to start so many engines again: how it stands before that."""
         controller, slots = self._controller, self._rollouter.pool.slots
-        holding = sum(bool(slot.running) for slot in slots)
         again = (
-            f", {holding} of them with requests; these were started again, and the same happened once more"
+            f", {stuck} of them stood still with requests; these were started again, and the same happened "
+            "once more"
         )
         return (
             f"step {step_number(step)}: for {self._settings.stall_seconds:g} s no engine generated a token, "
             "no reward came back and no group was completed (spec.training.timeouts.stallSeconds): "
             f"{controller.ready} groups ready, {controller.outstanding} outstanding, "
-            f"{controller.batch_size()} needed, {len(slots)} engines{again if holding else ''}"
+            f"{controller.batch_size()} needed, {len(slots)} engines{again if stuck else ''}"
         )
 
     async def _train(self, step: int, uids: tuple[int, ...]) -> None:

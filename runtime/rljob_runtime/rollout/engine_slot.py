@@ -1,6 +1,7 @@
 """An engine in the rollouter's pool: what is known of it, and what runs on it."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rljob_runtime.engines.protocol import Engine
@@ -53,6 +54,10 @@ class EngineSlot:
     """What is submitted, by request id: the response, and its tokens when it was submitted."""
     most_tokens: dict[str, int] = field(default_factory=dict)
     """Most tokens that each of these requests may get here."""
+    told: dict[str, int] = field(default_factory=dict)
+    """Most tokens that it has told of each of these requests, where it has told of any."""
+    tokens: int = 0
+    """Tokens that it is known to have generated, by its answers and its reports of progress."""
     promised: int = 0
     """Most tokens that all requests that were ever submitted to it may get here."""
     pauses: int = 0
@@ -91,6 +96,13 @@ class EngineSlot:
         if self.running == 0:
             self.idle_since = now
             self.drained.set()
+
+    def tell(self, tokens: Mapping[str, int]) -> None:
+        """It has told how many tokens these requests have, by request id; what others have is passed over."""
+        for request_id, count in tokens.items():
+            if request_id in self.requests and count > (before := self.told.get(request_id, 0)):
+                self.told[request_id] = count
+                self.tokens += count - before
 
     def idle(self, now: float) -> float:
         """All idle time so far, in seconds."""

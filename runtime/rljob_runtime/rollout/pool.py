@@ -11,7 +11,7 @@ Guarantees:
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -160,10 +160,10 @@ class EnginePool:
             self._on_lost(slot, why)
             self._changed()
 
-    def lose_stuck(self, why: str) -> None:
-        """Nothing moves although engines hold requests: these count as lost, so that the requests go on on
-        others. `why`: what they did or did not do, as a clause."""
-        for slot in [slot for slot in self.slots if slot.running]:
+    def lose_stuck(self, slots: Sequence[EngineSlot], why: str) -> None:
+        """Nothing moves although these engines hold requests: they count as lost, so that the requests go on
+        on others. `why`: what they did or did not do, as a clause."""
+        for slot in slots:
             self.lost(slot, f"engine {slot.engine.name} {why}")
 
     def lose_newer(self, version: int) -> None:
@@ -259,9 +259,11 @@ class EnginePool:
         slot.most_tokens[request_id] = most_tokens
         slot.promised += most_tokens
 
-    def left(self, slot: EngineSlot, request_id: str) -> None:
-        """What was submitted to this engine has ended there."""
+    def left(self, slot: EngineSlot, request_id: str, tokens: int) -> None:
+        """What was submitted to this engine has ended there, with so many tokens of that stay."""
+        slot.tell({request_id: tokens})
         del slot.requests[request_id], slot.most_tokens[request_id]
+        slot.told.pop(request_id, None)
 
     def progressed(self, slot: EngineSlot, tokens: Mapping[str, int]) -> None:
         """Requests that were submitted to this engine have generated so many tokens there, by request id. An
@@ -276,6 +278,7 @@ class EnginePool:
             if request_id in known
         }
         slot.generated |= any(tokens.values())
+        slot.tell(tokens)
         now = self._clock()
         self._router(slot).progressed(progress, now)
         if slot.joined:

@@ -51,7 +51,7 @@ class Responder:
         """Attempts so far; numbers the requests."""
 
     async def respond(self, prompt: Prompt, index: int, wanted: Wanted) -> Response:
-        """Response `index` of the prompt's group. It has no deadline: engines end their requests or die."""
+        """Response `index` of the prompt's group. No deadline: engines end their requests or are lost."""
         key = RequestKey(prompt.uid, index)
         response = Response(began=self._events.clock())
         while True:
@@ -130,13 +130,15 @@ class Responder:
         started again, and nothing of it used."""
         pool, pauses = self._pool, slot.pauses if slot.joined else None
         pool.submitted(slot, key, request.request_id, request.generated, request.max_tokens)
+        tokens = 0
         try:
             generation = await slot.engine.submit(request)
+            tokens = len(generation.tokens)
         finally:
-            pool.left(slot, request.request_id)
+            pool.left(slot, request.request_id, tokens)
         wrong = wrong_answer(request, generation, slot.version)
         taken_out = pauses != slot.pauses or pool.moves(key)
-        if wrong is None and generation.finish == "abort" and not taken_out and len(generation.tokens) == 0:
+        if wrong is None and generation.finish == "abort" and not taken_out and tokens == 0:
             # With tokens it would be of use, and get nearer to its end. So it would be given back for ever.
             wrong = f"gave back request {request.request_id}, which nobody took out, without a token"
         if wrong is not None:

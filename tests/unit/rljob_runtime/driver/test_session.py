@@ -157,7 +157,7 @@ def test_it_ends_the_job_when_nothing_moves() -> None:
     assert str(error) == (
         "step 1: for 60 s no engine generated a token, no reward came back and no group was completed "
         "(spec.training.timeouts.stallSeconds): 0 groups ready, 3 outstanding, 4 needed, 2 engines, "
-        "2 of them with requests; these were started again, and the same happened once more"
+        "2 of them stood still with requests; these were started again, and the same happened once more"
     )
 
 

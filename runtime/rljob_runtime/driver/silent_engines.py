@@ -1,0 +1,63 @@
+"""Finds engines that have fallen silent (`driver.engine_silence`) and has them started again, also while
+steps go on: what they run goes on elsewhere.
+
+Guarantees: it looks every tenth of the time after which an engine counts as silent, and asks only those
+engines that told of no token since the last look; each of them has a deadline to answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from rljob_runtime.driver.engine_silence import EngineLook, EngineSilence
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.generated_tokens import ANSWER_SECONDS, told_tokens
+from rljob_runtime.rollout.pool import EnginePool
+
+_LOOKS = 10
+"""How often engines are looked at in the time after which one is silent."""
+
+
+class SilentEngines:
+    """See the module's guarantees."""
+
+    def __init__(self, pool: EnginePool, stall_seconds: float) -> None:
+        """`stall_seconds`: how long an engine may have requests without generating a token, while others
+        generate."""
+        self._pool = pool
+        self._every = stall_seconds / _LOOKS
+        self._silence = EngineSilence(stall_seconds, self._every)
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            # Silence is no event: nothing but the time tells of it.
+            await asyncio.sleep(self._every)
+            await self.look(clock)
+
+    async def look(self, clock: Callable[[], float]) -> None:
+        """Look at all engines, and have those that are silent started again."""
+        slots = {slot.number: slot for slot in self._pool.slots}
+        to_ask = self._silence.to_ask(self._looks())
+        seconds = min(ANSWER_SECONDS, self._every)
+        told = await asyncio.gather(*(told_tokens(slots[number], seconds) for number in to_ask))
+        asked = {number: tokens for number, tokens in zip(to_ask, told, strict=True) if tokens is not None}
+        # Anew: while some were asked, others may have come, gone or been paused, and tokens may have come.
+        slots = {slot.number: slot for slot in self._pool.slots}
+        for silent in self._silence.silent(self._looks(), asked, clock()):
+            slot = slots[silent.number]
+            what = f"generated nothing for {silent.seconds:.0f} s, while others generated"
+            field = "spec.training.timeouts.stallSeconds"
+            self._pool.lost(slot, f"engine {slot.engine.name} has requests and {what} ({field})")
+
+    def stuck(self) -> list[EngineSlot]:
+        """Where nothing moves in the whole job: the engines that hold requests and stand still with them. One
+        that has just been given some is none of these, unless there are no others."""
+        holding = [slot for slot in self._pool.slots if slot.running]
+        return [slot for slot in holding if self._silence.stood_still(slot.number)] or holding
+
+    def _looks(self) -> list[EngineLook]:
+        return [
+            EngineLook(slot.number, slot.joined and bool(slot.requests), slot.tokens)
+            for slot in self._pool.slots
+        ]
