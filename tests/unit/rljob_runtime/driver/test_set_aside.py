@@ -198,6 +198,30 @@ def test_one_that_hangs_is_started_again_and_others_finish_it(tmp_path: Path) ->
     assert [line.step for line in read_evaluations(tmp_path)] == [0, 6, 12]
 
 
+def test_one_of_two_that_falls_silent_is_started_again_while_steps_go_on(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    async def fall_silent(session: LosingSession) -> None:
+        engine = cast(WatchedEngine, (await until_set_aside(session)).engine)
+        engine._paused = True
+        await until(lambda: bool(session.lost))
+        steps.append(session.losable.steps)
+        # As the fleet closes it.
+        engine.die("it was closed")
+
+    session = run_losing(
+        Losses(
+            folder=tmp_path, evaluate_every=6, set_aside=2, engines=4, length=slow, stall_seconds=60,
+            seconds={"step": 20.0}, script=fall_silent,
+        )
+    )  # fmt: skip
+    (why,) = session.lost
+    assert "has requests and generated nothing for" in why
+    assert 2 < steps[0] < 6
+    lines = read_evaluations(tmp_path)
+    assert [(line.step, unpinned(line)) for line in lines] == [(0, 0), (6, 0), (12, 0)]
+
+
 def test_a_stop_takes_them_back(tmp_path: Path) -> None:
     async def stop(session: LosingSession) -> None:
         await until_set_aside(session)
