@@ -1,6 +1,7 @@
-"""How long `torch.distributed.broadcast` takes from the first GPU to the second one, in two new processes.
+"""How long `torch.distributed.broadcast` takes from one new process to another: from the first GPU to the
+second one over nccl, or on CPUs over gloo.
 
-python -m tests.bench.raw_broadcast RANK PORT BYTES          (`milliseconds` starts both)
+python -m tests.bench.raw_broadcast RANK PORT BYTES BACKEND          (`milliseconds` starts both)
 """
 
 import statistics
@@ -16,13 +17,13 @@ _SECONDS = 90.0
 _COUNTED, _WARM = 10, 2
 
 
-def milliseconds(size: int) -> float:
-    """The median of ten broadcasts of `size` bytes. Raises subprocess.SubprocessError where there was none in
-    time."""
+def milliseconds(size: int, backend: str) -> float:
+    """The median of ten broadcasts of `size` bytes; `backend`: nccl or gloo. Raises
+    subprocess.SubprocessError where there was none in time."""
     port = Ports().take()
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.raw_broadcast", str(rank), str(port), str(size)],
+            [sys.executable, "-m", "tests.bench.raw_broadcast", str(rank), str(port), str(size), backend],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -41,27 +42,34 @@ def milliseconds(size: int) -> float:
     return float(said[0])
 
 
-def main(rank: int, port: int, size: int) -> None:
+def main(rank: int, port: int, size: int, backend: str) -> None:
     import torch
     import torch.distributed as dist
 
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     dist.init_process_group(
-        "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, device_id=device,
-        timeout=timedelta(seconds=_SECONDS),
+        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2,
+        device_id=device if device.type == "cuda" else None, timeout=timedelta(seconds=_SECONDS),
     )  # fmt: skip
+
+    def settled() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
     data, found = torch.zeros(size, dtype=torch.uint8, device=device), []
     for _ in range(_WARM + _COUNTED):
-        dist.barrier(device_ids=[rank])
-        torch.cuda.synchronize()
+        dist.barrier(device_ids=[rank] if device.type == "cuda" else None)
+        settled()
         began = time.perf_counter()
         dist.broadcast(data, src=0)
-        torch.cuda.synchronize()
+        settled()
         found.append(1e3 * (time.perf_counter() - began))
     dist.destroy_process_group()
     print(statistics.median(found[_WARM:]))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    _, which, meeting, length, over = sys.argv
+    main(int(which), int(meeting), int(length), over)

@@ -8,16 +8,21 @@ It is told by lines on its standard input, and answers each by one line of JSON.
 import asyncio
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rljob_runtime.weights.collective import CollectiveSender, Rendezvous
+from rljob_runtime.weights.collective import Rendezvous
+from rljob_runtime.weights.nccl import NcclSender
+from tests.bench.weight_staging_rows import Sent, after_first
+from tests.support.runtime.gloo_group import GlooSender
 from tools.cluster.ports import Ports
+
+if TYPE_CHECKING:
+    import torch
 
 _SECONDS = 120.0
 """Any answer takes less."""
@@ -32,7 +37,7 @@ class Sender:
         """Whether engines also receive in their pause by this transport."""
         self._meetings = {staged: Rendezvous("127.0.0.1", ports.take(), 2, 1) for staged in (True, False)}
         self._staged = True
-        self._sent: list[float] = []
+        self._sent: list[Sent] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.bench.weight_sender", transport, *map(str, folders)],
             stdin=subprocess.PIPE,
@@ -50,11 +55,11 @@ class Sender:
         """Send the weights of a folder, by its number, to the engine that comes."""
         answer = await self._ask({"address": self._meetings[self._staged].address, "folder": folder, "staged":
                                   self._staged})  # fmt: skip
-        self._sent.append(answer["ms"])
+        self._sent.append(Sent(**answer))
 
-    def median(self, newest: int) -> float:
-        """Milliseconds of the newest sendings, from when all have met."""
-        return statistics.median(self._sent[-newest:])
+    def newest(self, count: int) -> Sequence[Sent]:
+        """The newest sendings, the oldest first."""
+        return self._sent[-count:]
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -75,14 +80,44 @@ class Sender:
         return answer
 
 
-def make_sender(transport: str) -> CollectiveSender:
-    if transport == "gloo":
-        from tests.support.runtime.gloo_group import GlooSender
+class TimedGloo(GlooSender):
+    """A broadcast returns when its bytes have left."""
 
-        return GlooSender()
-    from rljob_runtime.weights.nccl import NcclSender
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: list[tuple[int, float]] = []
 
-    return NcclSender()
+    def _broadcast(self, tensor: "torch.Tensor", stream: None) -> None:
+        super()._broadcast(tensor, stream)
+        self._left.append((tensor.nbytes, time.perf_counter()))
+
+    def after_first(self) -> tuple[float, float]:
+        """As `after_first`, of what was broadcast since it was asked last."""
+        left, self._left = self._left, []
+        return after_first(left, lambda first, last: 1e3 * (last - first))
+
+
+class TimedNccl(NcclSender):
+    """Events on the stream that broadcasts tell when the GPU is done with each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: list[tuple[int, Any]] = []
+
+    def _broadcast(self, tensor: "torch.Tensor", stream: Any) -> None:
+        super()._broadcast(tensor, stream)
+        self._left.append((tensor.nbytes, stream.record_event(_timing_event())))
+
+    def after_first(self) -> tuple[float, float]:
+        """As `after_first`, of what was broadcast since it was asked last; all of it has been sent."""
+        left, self._left = self._left, []
+        return after_first(left, lambda first, last: float(first.elapsed_time(last)))
+
+
+def _timing_event() -> Any:
+    import torch
+
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def main() -> None:
@@ -97,17 +132,19 @@ def main() -> None:
     files = [load_file(folder / "model.safetensors", device=device) for folder in folders]
     versions = [dict(sorted(file.items())) for file in files]
     shapes = tensor_shapes(folders[0])
-    senders: dict[str, CollectiveSender] = {}
+    senders: dict[str, TimedNccl | TimedGloo] = {}
     for line in sys.stdin:
         asked = json.loads(line)
         address = asked["address"]
         if address not in senders:
-            senders[address] = make_sender(transport)
+            senders[address] = TimedGloo() if transport == "gloo" else TimedNccl()
             senders[address].init(2, address)
         began = time.perf_counter()
         weights = versions[asked["folder"]].items()
         senders[address].send(1, weights, shapes, asked["staged"])
-        answer = {"ms": 1e3 * (time.perf_counter() - began)}
+        whole = 1e3 * (time.perf_counter() - began)
+        rest, share = senders[address].after_first()
+        answer = {"whole": whole, "rest": rest, "rest_share": share}
         print(json.dumps(answer), file=answers, flush=True)
 
 

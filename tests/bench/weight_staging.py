@@ -5,7 +5,9 @@ The model has the shape of Qwen3-0.6B and random weights in bfloat16 (1.2 GB); 6
 flight all the time. Stall: pause, load and resume together; in the pause the step under way ends. The engine
 has the first GPU, and the second one where weights also come over NCCL, from a sender in a process of its own
 on the first. The baseline of sending is `torch.distributed.broadcast` of the same bytes between the same two
-GPUs; that of what comes through shared memory, reading the same folder to the GPU by safetensors.
+GPUs. Sending is timed from the sender's call on, when the engine has yet to begin to receive, and by itself
+from when the first bucket has been sent, beside the part of the raw broadcast that is as many bytes. The
+baseline of what comes through shared memory is reading the same folder to the GPU by safetensors.
 Log-probabilities of responses after updates are compared with those of the model in transformers.
 
     python -m tests.bench.weight_staging [--transports shm nccl] [--one-step] [--out FOLDER]
@@ -44,7 +46,7 @@ from tests.bench.figures import RESULTS, Figure, record
 from tests.bench.peers.work import LARGE, SMALL, Work
 from tests.bench.raw_broadcast import milliseconds
 from tests.bench.weight_sender import Sender
-from tests.bench.weight_staging_rows import Update, report
+from tests.bench.weight_staging_rows import Update, report, sending
 from tests.support.runtime.plain_linear import plain_linear
 from tests.support.runtime.tiny_models import published
 
@@ -233,12 +235,9 @@ async def measure(scale: Scale, folder: Path, transports: Sequence[str], save: S
         for transport, seconds in arrived.items():
             sender, raw = senders[transport], None
             if sender is not None:
-                name = f"{transport}: sending a version: median"
-                figures.append(Figure(name, sender.median(scale.updates), "ms", goal="1.3 x the baseline"))
-            if transport == "nccl" and sender is not None:
                 sender.close()
-                raw = await asyncio.to_thread(broadcast, size)
-                figures[-1] = replace(figures[-1], baseline=raw)
+                raw = await asyncio.to_thread(broadcast, size, transport)
+                figures += sending(transport, sender.newest(scale.updates), raw)
             elif torch.cuda.is_available():
                 raw = statistics.median([await timed(read(folders[0])) for _ in range(5)])
             name = f"{transport}: a version for an engine that has nothing to do: median"
@@ -249,10 +248,10 @@ async def measure(scale: Scale, folder: Path, transports: Sequence[str], save: S
     return figures
 
 
-def broadcast(size: int) -> float | None:
+def broadcast(size: int, backend: str) -> float | None:
     """Milliseconds of a broadcast of so many bytes; None where there was none in time, which is told."""
     try:
-        return milliseconds(size)
+        return milliseconds(size, backend)
     except subprocess.SubprocessError as error:
         print(f"no baseline: {error}", flush=True)
         return None
