@@ -42,7 +42,7 @@ from tests.support.runtime.trainer_ranks import stored_version, trainer_job, wor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
-SLOTS = 16
+SLOTS, LENGTH = 16, 384
 ON_CPU = vllm_device()["accelerator"] == "cpu"
 RULES = Sampling(temperature=0.7, top_p=0.9, top_k=20, stop_token_ids=(1, 2, 3))
 
@@ -54,7 +54,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(base: Path) -> AsyncIterator[VllmEngine]:
-    async with started(vllm_engine(base, sampling=RULES, slots=SLOTS, length=384)) as engine:
+    async with started(vllm_engine(base, sampling=RULES, slots=SLOTS, length=LENGTH)) as engine:
         yield engine
 
 
@@ -91,6 +91,13 @@ async def test_a_tied_model_agrees_with_the_trainer_after_every_load(
     assert stopped, "no response met a stop token"
     assert all(got.tokens[-1] in RULES.stop_token_ids for got in stopped)
     assert not any(np.isin(got.tokens[:-1], RULES.stop_token_ids).any() for got in results)
+
+
+async def test_a_step_takes_as_many_tokens_as_vllm_has_for_batches_of_prompts(engine: VllmEngine) -> None:
+    """Where the job names no number. By itself vLLM's engine has 2,048, as for requests that come one by
+    one."""
+    config = engine._live_core()._llm.vllm_config.scheduler_config
+    assert config.max_num_batched_tokens == (4096 if ON_CPU else SLOTS * LENGTH)
 
 
 async def test_a_request_with_a_sampling_of_its_own(engine: VllmEngine) -> None:
