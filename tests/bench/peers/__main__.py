@@ -1,8 +1,8 @@
 """Ours, verl and TRL on the same GPUs, with the same work, one after the other in one run of this command.
 
-    python -m tests.bench.peers --gpus 1 --out OUT
+    python -m tests.bench.peers --out OUT              on all GPUs; with two, seven contenders in 50 minutes
     python -m tests.bench.peers --gpus 2 --contenders ours-1 verl_async ours-2 --out OUT
-    python -m tests.bench.peers --gpus 0 --contenders ours-1 --out OUT      on a CPU, to see that it runs
+    python -m tests.bench.peers --gpus 0 --out OUT     on a CPU, to see that ours runs
 
 Measured are the response tokens that each trains per second, from the end of its fourth step to the end of
 its last one; eight steps at least. The baselines of ours are verl and TRL of the same run. A contender that
@@ -14,13 +14,16 @@ CUDA_MPS_PIPE_DIRECTORY set to an empty folder they take turns.
 
 verl 0.9.1 or TRL 1.16.0, where they are contenders, and what they import must be installed (`pip install
 verl==0.9.1`, `pip install trl==1.16.0`): not both at once, for verl does not start beside a new TRL. verl's
-wheel brings a package `tests`, which hides this one and must be removed.
+wheel brings a package `tests`, which hides this one and must be removed. Their attention is flash-attn's: its
+Python files must be installed, and the command says how where they are not. Where its kernels are not built,
+torch's of FlashAttention-2 are in their place (`kernels/`).
 """
 
 import argparse
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +37,8 @@ from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 SKIPPED, FEWEST = 4, 8
 """Steps that warm up, and the fewest that are measured. With bound 1 steps come in pairs, a short one after a
 long one: an odd number of them would read too high or too low."""
+_ON_CPU = 560.0
+"""Seconds for all, where starting alone may take minutes."""
 AGAIN = "-again"
 """At the end of a name: a contender that runs a second time, so that a machine that changes is seen."""
 _KNOWN = (
@@ -43,13 +48,14 @@ _GOALS = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
 """What the project aims for beside each peer."""
 _LEAST = 120.0
 """Seconds: nobody begins with less."""
-_OURS, _PEERS = 180.0, 480.0
-"""Seconds that are kept for each of those that come later. verl needs 250 to 320 to its first step, and eight
-more steps take 90 to 160."""
+_OURS, _PEERS = 240.0, 650.0
+"""Seconds that are kept for each of those that come later. verl needs 250 to 450 to its first step and 110 to
+220 for eleven more, ours 120 on a machine with empty caches and 70."""
 
 
 def main() -> None:
     options = parse()
+    peer.offer_kernels()
     work = work_of(options)
     until = time.monotonic() + options.seconds
     rates: dict[str, float] = {}
@@ -58,11 +64,9 @@ def main() -> None:
         folder = Path(scratch)
         prepare(work, folder)
         for number, name in enumerate(options.contenders):
-            later = [once(other) for other in options.contenders[number + 1 :]]
-            kept = sum(_PEERS if ours.named(other) is None else _OURS for other in later)
             left = until - time.monotonic()
             # Where there is too little for all, the first ones have what they need.
-            share = max(left - kept, min(left, _PEERS if ours.named(once(name)) is None else _OURS))
+            share = max(left - needed(options.contenders[number + 1 :]), min(left, needed([name])))
             if options.gpus and share < _LEAST:
                 print(f"{name}: not run, {share:.0f} s were left", flush=True)
                 continue
@@ -91,6 +95,22 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     except subprocess.SubprocessError as error:
         print(f"{name}: {error}", flush=True)
         return []
+
+
+def asked(gpus: int) -> list[str]:
+    """Who is compared where nobody is named: on two GPUs and more, verl's fully asynchronous trainer with two
+    thresholds and its synchronous one, and ours with two bounds, trainer and engine apart or sharing."""
+    if gpus == 0:
+        return ["ours-1"]
+    if gpus == 1:
+        return ["ours-1", "verl_sync", "ours-0"]
+    apart = ["ours-1", "ours-2"]
+    return ["verl_async", "verl_async-0.5", "verl_sync", *apart, *(f"{name}-shared" for name in apart)]
+
+
+def needed(contenders: Sequence[str]) -> float:
+    """Seconds for all of these."""
+    return sum(_PEERS if ours.named(once(name)) is None else _OURS for name in contenders)
 
 
 def once(name: str) -> str:
@@ -137,17 +157,23 @@ def parse() -> argparse.Namespace:
         "--gpus", type=int, default=torch.cuda.device_count(), help="0: a CPU, with little work"
     )
     parser.add_argument(
-        "--contenders", nargs="+", default=["ours-1", "verl_sync", "ours-0"], metavar="NAME",
+        "--contenders", nargs="+", metavar="NAME",
         help=f"{_KNOWN}. So many engines on a GPU; whether the trainer's GPU generates, too; verl's "
-        "staleness_threshold, 1 where none is named. They run in this order",
+        "staleness_threshold, 1 where none is named. They run in this order. By default all that is to be "
+        "compared on so many GPUs",
     )  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=560, help="of all contenders together")
+    parser.add_argument(
+        "--seconds", type=float, help="of all contenders together; by default what they need, "
+        f"{_OURS:.0f} for each of ours and {_PEERS:.0f} for each peer"
+    )  # fmt: skip
     parser.add_argument(
         "--micro-batch", type=int, default=32768, help="tokens of a forward pass, of everybody's"
     )
     parser.add_argument("--attention", default="flash_attention_2", help="the peers'")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    options.contenders = options.contenders or asked(options.gpus)
+    options.seconds = options.seconds or (needed(options.contenders) if options.gpus else _ON_CPU)
     try:
         check(parser, options, work_of(options))
     except ValueError as error:

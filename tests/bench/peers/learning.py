@@ -56,6 +56,7 @@ _MICRO_BATCH = 32768
 
 def main() -> None:
     options = parse()
+    peer.offer_kernels()
     until = time.monotonic() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
     task = dataclasses.replace(COPY, steps=options.steps)

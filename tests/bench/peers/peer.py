@@ -30,6 +30,13 @@ ALONE = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 """Variables of the environment that keep a peer from asking the network, and its lines from coming late."""
+_EXTENSION = "flash_attn_2_cuda"
+"""The module of flash-attn's that has its kernels."""
+_FLASH = (
+    "FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation --no-binary flash-attn "
+    "flash-attn==2.8.3"
+)
+"""Installs its Python files alone. There is no wheel for some torches, and kernels take long to compile."""
 _ENDING = 15.0
 """Seconds for a peer's processes to end after SIGTERM."""
 
@@ -71,8 +78,16 @@ def check_attention(parser: argparse.ArgumentParser, attention: str) -> None:
     """End the command where the peers' attention is not installed, and say what to do."""
     if attention == "flash_attention_2" and not is_flash_attn_2_available():
         parser.error(
-            "--attention flash_attention_2: transformers finds no flash-attn; install it, or say sdpa"
+            f"--attention flash_attention_2: transformers finds no flash-attn; `{_FLASH}` installs it "
+            "without kernels, in whose place are torch's (tests/bench/peers/kernels); or say --attention sdpa"
         )
+
+
+def offer_kernels() -> None:
+    """Have what is started from now on find `kernels/` where flash-attn was installed without its own."""
+    if find_spec(_EXTENSION) is None:
+        paths = [os.environ.get("PYTHONPATH"), str(HERE / "kernels")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def variables(given: Mapping[str, object]) -> dict[str, str]:

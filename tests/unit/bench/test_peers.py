@@ -2,6 +2,7 @@
 contender is given all that it reads."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import yaml
 
 from rljob_api import RLJob
 from tests.bench.peers import ours, peer, ranks, trl, verl
-from tests.bench.peers.__main__ import figures, theirs
+from tests.bench.peers.__main__ import asked, figures, needed, theirs
 from tests.bench.peers.forced import told
 from tests.bench.peers.rates import Ended, steady_rate, trl_line, trl_step, verl_step
 from tests.bench.peers.work import LARGE, SAMPLES, SMALL
@@ -142,6 +143,52 @@ def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
 )
 def test_a_peer_is_known_by_its_name(name: str, mode: tuple[str, float]):
     assert theirs(name) == mode
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mine", "others"),
+    [
+        (0, {ours.Ours(1)}, set()),
+        (1, {ours.Ours(0), ours.Ours(1)}, {("verl_sync", 1.0)}),
+        *(
+            (
+                gpus,
+                {ours.Ours(bound, shared=shared) for bound in (1, 2) for shared in (False, True)},
+                {("verl_async", 0.5), ("verl_async", 1.0), ("verl_sync", 1.0)},
+            )
+            for gpus in (2, 4)
+        ),
+    ],
+)
+def test_where_nobody_is_named_all_are_compared_that_can_run(
+    gpus: int, mine: set[ours.Ours], others: set[tuple[str, float]]
+):
+    names = asked(gpus)
+    peers = [name for name in names if ours.named(name) is None]
+    assert {ours.named(name) for name in names} - {None} == mine
+    assert {theirs(name) for name in peers} == others
+    for mode, staleness in others:
+        verl.check(peer.Settings(mode, gpus, 32768, "sdpa", staleness), None)
+    assert needed(names) == 240 * len(mine) + 650 * len(others)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_kernels_are_offered_where_flash_attn_has_none(monkeypatch: pytest.MonkeyPatch, built: bool):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setattr(peer, "find_spec", lambda name: built or None)
+    peer.offer_kernels()
+    added = os.environ["PYTHONPATH"].split(os.pathsep)[1:]
+    assert [(Path(folder) / "flash_attn_2_cuda.py").exists() for folder in added] == [True] * (not built)
+
+
+def test_how_flash_attn_is_installed_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(peer, "is_flash_attn_2_available", lambda: False)
+    peer.check_attention(argparse.ArgumentParser(), "sdpa")
+    with pytest.raises(SystemExit):
+        peer.check_attention(argparse.ArgumentParser(), "flash_attention_2")
+    assert "FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["trl_sync-1", "trl", "verl_sync-1"])
