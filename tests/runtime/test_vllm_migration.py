@@ -1,7 +1,8 @@
 """Responses that move between two live vLLM engines, across weight updates as well."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.groups.responses import Response, response_seed
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Generation, Prompt, Span, join_spans
 from tests.support.runtime.engines import load, started
 from tests.support.runtime.moving_responses import (
@@ -34,14 +36,16 @@ from tests.support.runtime.tiny_models import (
     vllm_device,
     weights_at,
 )
+from tests.support.simulated.migrating_job import MovingPolicy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
-SLOTS, LENGTH = 16, 448
-RULES = Sampling(temperature=0.8, top_p=0.95, top_k=40)
+SLOTS, LENGTH = 16, 384
+RULES = Sampling(temperature=0.8)
+"""Without top-k and top-p, at whose limits rounding would decide."""
 MOVING, OTHERS = 3, 5
 """Responses that move, and that stay on the first engine beside them."""
-TOKENS, EACH = 300, 15
+TOKENS, EACH = 240, 15
 """Tokens of a response, and those that it gets on an engine before the next step of the script."""
 
 
@@ -68,6 +72,10 @@ class Engines:
             await load(engine, self.first + version, folders[self.first + version])
             engine.counters()
         return folders
+
+    def job(self, folders: Mapping[int, Path], policy: Policy | None = None) -> MovingJob:
+        """One with the weights of these versions."""
+        return MovingJob(self.both, [weights_at(*each) for each in folders.items()], SLOTS, policy)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -125,11 +133,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(
+    ("case", "keeps"),
+    [
+        pytest.param(case, keeps, id=f"{name}, {'keep' if keeps else 'recompute'}")
+        for name, case in CASES.items()
+        # To keep KV is to go on upon it: after an update, or where a response was before.
+        for keeps in ((False,) if case.steps == (GoTo("b"),) else (False, True))
+    ],
+)
 async def test_a_response_moves(engines: Engines, case: Case, keeps: bool) -> None:
     folders = await engines.begin(case.held, keeps)
-    job = MovingJob(engines.both, [weights_at(*each) for each in folders.items()], SLOTS)
+    job = engines.job(folders)
     asked = prompts(100 * engines.first, MOVING + OTHERS)
     moving, others = asked[:MOVING], asked[MOVING:]
     responses = await job.run(moving, others, TOKENS, case.steps, EACH)
@@ -144,11 +159,7 @@ async def test_a_response_moves(engines: Engines, case: Case, keeps: bool) -> No
     check_counts(job, moves)
     for prompt, response in zip(others, responses[MOVING:], strict=True):
         check_stayed(job, prompt, response, updated=case.updates_first)
-    pairs = [whole(*pair) for pair in zip(asked, responses, strict=True)]
-    if keeps:
-        check_kept_kv(engines.base, folders, [(stay.request, stay.got) for stay in job.stays], RULES)
-    else:
-        check_log_probs(engines.base, folders, pairs, RULES)
+    check_weights(engines, folders, job, asked, responses)
     last = next(engine for engine in engines.both if engine.name == case.engines[-1])
     counters = last.counters()
     # Each stay's prompt was looked for in the KV cache once, so computed once at most.
@@ -183,6 +194,19 @@ def check_moved(job: MovingJob, prompt: Prompt, response: Response) -> None:
     assert left == ["moved"] * (len(stays) - 1) + [None]
 
 
+def check_weights(
+    engines: Engines, folders: dict[int, Path], job: MovingJob, asked: list[Prompt], responses: list[Response]
+) -> None:
+    """Each token has the log-probability of the weights of its version, upon KV of these weights or, where
+    engines keep it, of those that the tokens of its stay had."""
+    if engines.both[0].keeps_kv:
+        stays = [(stay.request, stay.got) for stay in job.stays if len(stay.got.tokens)]
+        check_kept_kv(engines.base, folders, stays, RULES)
+    else:
+        pairs = [whole(*pair) for pair in zip(asked, responses, strict=True)]
+        check_log_probs(engines.base, folders, pairs, RULES)
+
+
 def check_counts(job: MovingJob, moves: int) -> None:
     """Each move is counted once, as a move of routing."""
     counts = job.counts
@@ -198,6 +222,36 @@ def check_stayed(job: MovingJob, prompt: Prompt, response: Response, updated: bo
     timing = stay.got.timing
     assert timing is not None and timing.preemptions == 0
     assert (timing.paused > 0, timing.recomputed == 0 or updated) == (updated, True)
+
+
+async def test_a_response_moves_before_it_has_a_token(engines: Engines) -> None:
+    """At whatever it is then: placed on its engine, half-way into it, or in its first step."""
+    folders = await engines.begin((0, 1), keeps=False)
+    job, asked = engines.job(folders), prompts(100 * engines.first, SLOTS)
+    responses = await job.run_with_early_moves(asked, TOKENS, "b")
+    for prompt, response in zip(asked, responses, strict=True):
+        *before, last = job.stays_of(prompt.uid)
+        assert (last.engine, len(response.tokens), response.finish) == ("b", TOKENS, "length")
+        assert [stay.engine for stay in before] == ["a"] * len(before)
+        assert sum(len(stay.got.tokens) for stay in (*before, last)) == TOKENS
+    assert (job.counts.rerouted_requests, job.counts.moved_requests, job.lost) == (len(asked), 0, [])
+    unbegun = [stay for stay in job.stays if not len(stay.got.tokens)]
+    assert len(unbegun) > 0 and len(job.stays) < 2 * len(asked), "no response moved as early as it was to"
+    check_weights(engines, folders, job, asked, responses)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
+async def test_responses_move_at_random_while_weights_are_updated(engines: Engines, keeps: bool) -> None:
+    """To either engine, or to wait for one; with their tokens, or without."""
+    folders = await engines.begin((0, 0), keeps)
+    job = engines.job(folders, MovingPolicy(random.Random(engines.first), every=0.02))
+    asked = prompts(100 * engines.first, 2 * SLOTS)
+    responses = await job.run_with_updates(asked, 100, [Update("a", 1), Update("b", 1), Update("ab", 2)])
+    assert [len(response.tokens) for response in responses] == [100] * len(asked)
+    assert {span.version for response in responses for span in response.spans} == set(folders)
+    assert (job.counts.moved_requests, job.lost) == (0, [])
+    assert min(job.counts.rerouted_requests, job.counts.restarted_requests) > 0
+    check_weights(engines, folders, job, asked, responses)
 
 
 async def test_engines_of_a_job_draw_from_different_random_numbers(engines: Engines) -> None:

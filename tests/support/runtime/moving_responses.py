@@ -3,7 +3,7 @@ of jobs."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -99,10 +99,16 @@ class ByScript(Policy):
 
 
 class MovingJob:
-    """Responses on live engines, some of which move; for one script."""
+    """Responses on live engines, some of which move; for one run."""
 
-    def __init__(self, engines: Sequence[NotingEngine], versions: Sequence[WeightRef], limit: int) -> None:
-        """`versions`: those of the job, oldest first."""
+    def __init__(
+        self,
+        engines: Sequence[NotingEngine],
+        versions: Sequence[WeightRef],
+        limit: int,
+        policy: Policy | None = None,
+    ) -> None:
+        """`versions`: those of the job, oldest first. `policy`: moves responses by itself."""
         self.events = NotedEvents(time.time)
         self.counts = GroupCounts()
         self.lost: list[str] = []
@@ -110,8 +116,10 @@ class MovingJob:
         """All of them, in the order in which they ended."""
         self._versions = versions
         self._changed = asyncio.Event()
-        self._policy = ByScript()
-        self.pool = EnginePool(time.monotonic, lambda slot, why: self.lost.append(why), self._policy)
+        self._script = ByScript()
+        self.pool = EnginePool(
+            time.monotonic, lambda slot, why: self.lost.append(why), policy or self._script
+        )
         self._sync = EngineSync(self.pool, SECONDS, SECONDS)
         self._responder = Responder(self.pool, self.events, lambda: self.counts)
         self.slots: dict[str, EngineSlot] = {}
@@ -134,16 +142,41 @@ class MovingJob:
     ) -> list[Response]:
         """The responses, of so many `tokens`, to the prompts that move and to the others. Each of `steps`
         comes when the moving ones have `each` tokens more on the engine where they are."""
-        keys = [RequestKey(prompt.uid, 0) for prompt in moving]
-        for prompt in (*moving, *others):
-            self.pool.dispatch(GroupRequest(prompt.uid, prompt.row, len(prompt.tokens), 1))
-        self.pool.decide()
+        keys = [key_of(prompt) for prompt in moving]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._respond(prompt, tokens)) for prompt in (*moving, *others)]
+            tasks = self._begin(group, [*moving, *others], tokens)
             where = next(iter(self.slots))
             for step in steps:
                 await self._generated(keys, where, each)
                 where = await self._carry_out(step, keys, where)
+        return [task.result() for task in tasks]
+
+    async def run_with_early_moves(
+        self, prompts: Sequence[Prompt], tokens: int, engine: str
+    ) -> list[Response]:
+        """The responses to prompts that are begun one by one. Each is told to go to this engine some turns of
+        the loop later, one more than the one before it: some of them are not submitted yet by then, or are
+        half-way into their first engine."""
+        tasks = []
+        async with asyncio.TaskGroup() as group:
+            for turns, prompt in enumerate(prompts):
+                tasks += self._begin(group, [prompt], tokens)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                self._move([key_of(prompt)], engine)
+        return [task.result() for task in tasks]
+
+    async def run_with_updates(
+        self, prompts: Sequence[Prompt], tokens: int, updates: Sequence[Update]
+    ) -> list[Response]:
+        """The responses, of so many `tokens`, to prompts, while the updates come one after the other, spread
+        over them."""
+        share = len(prompts) * tokens / (len(updates) + 1)
+        async with asyncio.TaskGroup() as group:
+            tasks = self._begin(group, prompts, tokens)
+            for number, update in enumerate(updates, 1):
+                await self._until(partial(self._have_generated, number * share))
+                await self._load(update, await self._pause(update))
         return [task.result() for task in tasks]
 
     def stays_of(self, uid: int) -> list[Stay]:
@@ -154,6 +187,14 @@ class MovingJob:
         """As the rollouter does, which carries out what the router decides after every change."""
         self.pool.decide()
         self._changed.set()
+
+    def _begin(
+        self, group: asyncio.TaskGroup, prompts: Sequence[Prompt], tokens: int
+    ) -> list["asyncio.Task[Response]"]:
+        for prompt in prompts:
+            self.pool.dispatch(GroupRequest(prompt.uid, prompt.row, len(prompt.tokens), 1))
+        self.pool.decide()
+        return [group.create_task(self._respond(prompt, tokens)) for prompt in prompts]
 
     async def _respond(self, prompt: Prompt, tokens: int) -> Response:
         return await self._responder.respond(prompt, 0, Wanted(tokens, seed=prompt.uid, exact=True))
@@ -187,13 +228,22 @@ class MovingJob:
             self.pool.join(slot)
 
     def _move(self, keys: Sequence[RequestKey], engine: str) -> None:
-        self._policy.wanted = [Move(key, self.slots[engine].number) for key in keys]
+        self._script.wanted = [Move(key, self.slots[engine].number) for key in keys]
         self.pool.decide()
 
     async def _generated(self, keys: Sequence[RequestKey], engine: str, tokens: int) -> None:
         """Return when all these have so many tokens of this stay on an engine, at least."""
+        slot = self.slots[engine]
+        await self._until(lambda: min(self._tokens_here(key, slot) for key in keys) >= tokens)
+
+    def _have_generated(self, tokens: float) -> bool:
+        """Whether stays that have ended made so many."""
+        return self.counts.fast_tokens >= tokens
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(SECONDS):
-            while min(self._tokens_here(key, self.slots[engine]) for key in keys) < tokens:
+            while not reached():
+                assert not self.lost, self.lost
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -202,6 +252,11 @@ class MovingJob:
         if (name := slot.has(key)) is None:
             return 0
         return self.pool.router.book.request(key).tokens - slot.requests[name][1]
+
+
+def key_of(prompt: Prompt) -> RequestKey:
+    """Its one response."""
+    return RequestKey(prompt.uid, 0)
 
 
 def prompts(first: int, count: int) -> list[Prompt]:
