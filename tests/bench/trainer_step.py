@@ -99,7 +99,7 @@ def without(on: frozenset[str]) -> Iterator[None]:
 
             stack.enter_context(_replaced(rank, "Phases", Waiting))
         if "ahead" not in on:
-            stack.enter_context(_replaced(steps, "Ahead", WhenUsed))
+            stack.enter_context(_replaced(steps, "Prefetched", WhenUsed))
         if "fused" not in on:
             adamw = torch.optim.AdamW
             stack.enter_context(
@@ -111,7 +111,7 @@ def without(on: frozenset[str]) -> Iterator[None]:
 
 
 class WhenUsed(Sequence[Any]):
-    """In the place of `Ahead`: each made when it is first used, and no earlier."""
+    """In the place of `Prefetched`: each made when it is first used, and no earlier."""
 
     def __init__(self, thread: Any, makers: Sequence[Any]) -> None:
         self._makers = list(makers)
