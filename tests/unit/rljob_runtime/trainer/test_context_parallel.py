@@ -1,15 +1,18 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rljob_api import RLJob
 from rljob_api.context_parallel import ContextParallel
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.parallel.cost_model import CostModel
-from rljob_runtime.parallel.micro_batches import Item
+from rljob_runtime.parallel.micro_batches import Item, SampleTooLong
 from rljob_runtime.trainer.attention_choice import Heads
-from rljob_runtime.trainer.context_parallel import alone, attention
+from rljob_runtime.trainer.context_parallel import Planner, alone, attention, planner
+from rljob_runtime.trainer.pass_costs import PassCosts
 from tests.support.jobs import job
+from tests.support.shared_passes import check
 
 
 def asked(**choice: Any) -> ContextParallel:
@@ -92,3 +95,47 @@ def test_ranks_that_wait_once_have_as_many_passes_as_they_need() -> None:
     assert [len(rank) for rank in plan.ranks] == [1, 3]
     plan = alone(items[:1], 6, 2, cost, False)
     assert [[each.samples for each in rank] for rank in plan.ranks] == [[(0,)], [()]]
+
+
+CAP = 16
+COST = CostModel(0.01, 0.001, 1e-4, (0.0, 0.002), (0.0, 1e-4))
+ODD_WORLDS = {
+    # ranks: the most that share a sample, and what they hold of it
+    3: (2, 32),
+    5: (4, 64),
+    6: (4, 64),
+    7: (4, 64),
+}
+
+
+def planner_of_a_job(ranks: int) -> Planner:
+    """Of one whose longest sample a single rank does not hold."""
+    changes = {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": ranks,
+        "training.parallel": {"maxTokensPerMicroBatch": CAP},
+    }
+    spec = RLJob.model_validate(job(changes)).spec
+    assert spec.trainer_ranks == ranks
+    largest = spec.context_parallel.largest_degree(ranks)
+    assert largest == ODD_WORLDS[ranks][0]
+    costs = PassCosts(COST, largest, in_step=False)
+    return planner(spec.context_parallel, spec.training.parallel.max_tokens_per_micro_batch, ranks, costs)
+
+
+@pytest.mark.parametrize("ranks", ODD_WORLDS)
+def test_a_job_with_ranks_that_are_no_power_of_two(ranks: int) -> None:
+    """The longest samples that fit, then fewer samples than ranks, then many of all lengths."""
+    plan, longest = planner_of_a_job(ranks), ODD_WORLDS[ranks][1]
+    drawn = np.random.default_rng(ranks).integers(1, longest + 1, 40).tolist()
+    for lengths in ([longest] * 3, [longest, 1], [1], drawn):
+        made = plan([Item(0, index, tokens) for index, tokens in enumerate(lengths)])
+        check(made, lengths, ranks, CAP)
+    assert all(made.ranks), "with many samples no rank is idle, those beyond the largest group neither"
+
+
+@pytest.mark.parametrize("ranks", ODD_WORLDS)
+def test_a_sample_above_what_the_largest_group_holds(ranks: int) -> None:
+    degree, longest = ODD_WORLDS[ranks]
+    with pytest.raises(SampleTooLong, match=f"above the {longest} that {degree} of {ranks} ranks hold"):
+        planner_of_a_job(ranks)([Item(0, 0, 1), Item(7, 1, longest + 1)])
