@@ -114,8 +114,8 @@ class PolicyModel(OneOf):
     activation_checkpointing: ActivationCheckpointing | None = None
     """What of the activations is computed again in the backward pass, for memory. none: nothing. selective:
     norms, rotations and activation functions, while results of matrix products and of attention are kept;
-    a few per cent more compute. full: whole layers, of which the input alone is kept; about a third more
-    compute. Default: full with gradientCheckpointing, else none."""
+    a layer's pass took a quarter longer on a GPU, without compiled layers. full: whole layers, of which the
+    input alone is kept; about a third more compute. Default: full with gradientCheckpointing, else none."""
     offload_activations: bool = False
     """Keep the layers' inputs, which is what activationCheckpointing: full keeps, in main memory until the
     backward pass needs them: 2 (bfloat16) or 4 bytes * hidden size * layers for each token of a micro-batch
