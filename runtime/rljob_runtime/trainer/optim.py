@@ -60,8 +60,10 @@ class ScheduledAdamW:
         if settings.state_format == "bfloat16":
             self.adamw = AdamWBfloat16(self._parameters, **options)
         else:
-            # One kernel for many tensors; on a CPU torch's own loop over them stays.
-            fused = all(parameter.device.type == "cuda" for parameter in self._parameters) or None
+            # One pass over memory for each tensor, sharded or not; torch's own loop makes one for each of its
+            # operations. States in main memory are updated on CPUs.
+            kinds = {parameter.device.type for parameter in self._parameters}
+            fused = kinds in ({"cuda"}, {"cpu"}) or None
             self.adamw = torch.optim.AdamW(self._parameters, fused=fused, **options)
 
     @property

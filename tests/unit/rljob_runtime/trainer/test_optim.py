@@ -60,3 +60,83 @@ def test_a_skipped_update_moves_the_schedule_alone() -> None:
     optimizer.skip()
     assert (weight.item(), weight.grad, optimizer.updates) == (1.0, None, 1)
     assert optimizer.learning_rate == pytest.approx(0.05)
+
+
+SHAPES = [(), (1,), (0, 4), (17,), (33, 65)]
+SETTINGS = Optimizer(learning_rate=1e-2, weight_decay=0.1, max_grad_norm=1.0)
+
+
+def drawn(seed: int, scale: float = 1.0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [scale * torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+def parameters() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(each) for each in drawn(0)]
+
+
+def unfused(weights: list[torch.nn.Parameter]) -> ScheduledAdamW:
+    """With torch's own loop over operations."""
+    made = ScheduledAdamW(weights, SETTINGS, None)
+    use_loop(made)
+    return made
+
+
+def use_loop(optimizer: ScheduledAdamW) -> None:
+    for group in optimizer.adamw.param_groups:
+        group["fused"], group["foreach"] = None, False
+
+
+def update(optimizer: ScheduledAdamW, weights: list[torch.nn.Parameter], numbers: range) -> None:
+    for number in numbers:
+        # Above the norm that is clipped to, and far below it.
+        for weight, gradient in zip(weights, drawn(number + 1, (10.0, 1e-4)[number % 2]), strict=True):
+            weight.grad = gradient
+        optimizer.clip()
+        optimizer.step()
+
+
+def assert_alike(left: ScheduledAdamW, right: ScheduledAdamW) -> None:
+    """In weights and state."""
+    mine, theirs = (
+        [each for group in opt.adamw.param_groups for each in group["params"]] for opt in (left, right)
+    )
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        states = left.adamw.state[one], right.adamw.state[other]
+        assert states[0].keys() == states[1].keys() == {"step", "exp_avg", "exp_avg_sq"}
+        for name in states[0]:
+            torch.testing.assert_close(states[0][name], states[1][name], rtol=1e-5, atol=1e-9, msg=name)
+
+
+def test_parameters_in_main_memory_have_the_fused_kernel() -> None:
+    optimizer = ScheduledAdamW(parameters(), SETTINGS, None)
+    assert [group["fused"] for group in optimizer.adamw.param_groups] == [True]
+
+
+def test_the_fused_kernel_makes_the_updates_of_the_plain_loop() -> None:
+    mine, theirs = parameters(), parameters()
+    fused, plain = ScheduledAdamW(mine, SETTINGS, None), unfused(theirs)
+    update(fused, mine, range(100))
+    update(plain, theirs, range(100))
+    assert_alike(fused, plain)
+
+
+@pytest.mark.parametrize("saved_fused", [True, False])
+def test_a_saved_state_of_either_form_goes_on_in_the_other(saved_fused: bool) -> None:
+    first, through = parameters(), parameters()
+    before, whole = ScheduledAdamW(first, SETTINGS, None), ScheduledAdamW(through, SETTINGS, None)
+    if not saved_fused:
+        use_loop(before)
+    update(before, first, range(5))
+    update(whole, through, range(10))
+    second = [torch.nn.Parameter(each.detach().clone()) for each in first]
+    after = ScheduledAdamW(second, SETTINGS, None)
+    own = after.adamw.param_groups[0]["fused"]
+    after.adamw.load_state_dict(before.adamw.state_dict())
+    # As a loaded checkpoint leaves it: the job's settings hold, and not those of what was saved.
+    after.adamw.param_groups[0]["fused"] = own
+    if saved_fused:
+        use_loop(after)
+    update(after, second, range(5, 10))
+    assert_alike(after, whole)
