@@ -1,5 +1,6 @@
 """Writes docs/measurements.md: the texts of measurements.md beside this file, with the tables of
-tests/bench/results/*.json in the place of their names in braces.
+tests/bench/results/*.json in the place of their names in braces. A section of which results are missing is
+left out, and said to be on standard error.
 
 python -m tests.bench.measurements
 """
@@ -7,6 +8,7 @@ python -m tests.bench.measurements
 import argparse
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +46,38 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def filled(section: str) -> str | None:
-    """A section with its tables; None while there are no results for one of them."""
-    for name in re.findall(r"\{\{(\w+)\}\}", section):
-        path = RESULTS / f"{name}.json"
-        if not path.exists():
-            return None
-        section = section.replace(f"{{{{{name}}}}}", table(json.loads(path.read_text())))
-    return section
+def missing(section: str) -> list[str]:
+    """The names in braces for which there are no results."""
+    names = re.findall(r"\{\{(\w+)\}\}", section)
+    return [name for name in names if not (RESULTS / f"{name}.json").exists()]
+
+
+def filled(section: str) -> str:
+    """A section with its tables, for all of which there are results."""
+    return re.sub(
+        r"\{\{(\w+)\}\}",
+        lambda name: table(json.loads((RESULTS / f"{name[1]}.json").read_text())),
+        section,
+    )
+
+
+def sections() -> list[str]:
+    """The texts, by headings."""
+    return re.split(r"\n(?=## )", TEXTS.read_text())
 
 
 def page() -> str:
-    """The whole page."""
-    sections = re.split(r"\n(?=## )", TEXTS.read_text())
-    return "\n".join(each for each in map(filled, sections) if each is not None)
+    """The whole page, without the sections that `left_out` names."""
+    return "\n".join(filled(section) for section in sections() if not missing(section))
+
+
+def left_out() -> list[str]:
+    """A line for each section of which results are missing."""
+    return [
+        f"left out: {section.splitlines()[0].lstrip('# ')!r}, without results of {', '.join(names)}"
+        for section in sections()
+        if (names := missing(section))
+    ]
 
 
 def main() -> None:
@@ -65,6 +85,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     PAGE.write_text(page())
+    for line in left_out():
+        print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
