@@ -43,7 +43,8 @@ class Probe(Model):
     groups."""
     cap_factor: float = Field(default=1.5, ge=1, le=1000)
     """The cap of a response on the fast pool, in response tokens, is this times the cut: the shortest probe
-    among the groups that go to the heavy pool."""
+    among the groups that go to the heavy pool. It does not count the prompt, so that no prompt is above it,
+    however long."""
     on_trip: Literal["restart", "move"] = "restart"
     """What a response above the cap does on the heavy pool. restart: it begins anew, as published. move: it
     goes on with the tokens that it has."""
