@@ -13,20 +13,22 @@ What verl 0.9.1 does, as read from its `experimental/fully_async_policy` and `wo
   server then (`clear_sticky_cache`), which favours verl: by itself it goes back to its own.
 - A step trains the groups that came first out of the queue, however old.
 
-"The same bound" is taken in three ways: ours' rule of selection is added to verl's policy; ours has the bound
-that verl's oldest group happened to keep; ours masks stale tokens, so that no step waits either.
+"The same bound" is taken in three ways: ours' rule of selection is added to verl's policy (`waits`); ours has
+the bound that verl's oldest group happened to keep (`kept`); ours masks stale tokens, so that no step waits
+either (`masked`). At some sites ours has a bound as well that is so long that nothing waits (`longer`).
 
-    python -m tests.bench.verl_fully_async [SITE ...] [--seeds 5]
+    python -m tests.bench.verl_fully_async [SITE ...] [--seeds 5] [--ways kept longer]
 """
 
 import argparse
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.routing.adaptive import Adaptive
+from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.routing.router import Router
@@ -58,6 +60,10 @@ class JobSite:
     limit: int = 256
     train: float = 60.0
     sync: float = 2.0
+    longer: int | None = None
+    """A bound with which nothing waits for a straggler."""
+    static: bool = False
+    """Whether ours has static policies beside."""
 
     def shapes(self, heavy: int = 0) -> list[EngineShape]:
         """Equal engines, the last `heavy` of them in the heavy pool."""
@@ -70,11 +76,13 @@ class JobSite:
 
 SHORT = LengthModel(1500, 8192, 0.6, 0.8, prompt_tokens=512)
 SITES = {
-    "64 prompts, correlation 0.9": JobSite(ALIKE, 64),
-    "64 prompts, correlation 0.5": JobSite(APART, 64),
-    "16 prompts, 4 engines, correlation 0.5": JobSite(APART, 16, engines=4, train=30.0),
+    "64 prompts, correlation 0.9": JobSite(ALIKE, 64, longer=7),
+    "64 prompts, correlation 0.5": JobSite(APART, 64, longer=5),
+    "16 prompts, 4 engines, correlation 0.5": JobSite(APART, 16, engines=4, train=30.0, static=True),
     "128 prompts of 1,500 tokens": JobSite(SHORT, 128, samples=8, train=20.0),
 }
+WAYS = ("waits", "kept", "masked", "longer")
+"""How bounds are made the same; see the module."""
 
 
 class Servers:
@@ -238,48 +246,74 @@ def ours(site: JobSite, seed: int, policy: Policy, bound: Bound) -> float:
     return rate(simulate_job(site.draw(seed), site.shapes(), PHYSICS, Router(policy), model).steps, site)
 
 
+POLICIES: dict[str, Callable[[JobSite, Bound], Policy]] = {
+    "adjacent": lambda site, bound: Adjacent(site.groups),
+    "interleaved": lambda site, bound: Interleaved(site.groups),
+    "least in flight": lambda site, bound: Policy(),
+    "adaptive": lambda site, bound: Adaptive(site.lengths.cap, waits=not bound.masks),
+}
+STATIC = ("adjacent", "interleaved")
+
+
 def beside(
-    site: JobSite, seeds: range, name: str, base: Sequence[float], bound: Bound, adaptive: bool
+    site: JobSite, seeds: range, name: str, base: Sequence[float], bound: Bound, policy: str
 ) -> list[Figure]:
     """Ours with this bound, beside the samples per second of verl's policy."""
-    cap, waits = site.lengths.cap, not bound.masks
-    found = [ours(site, seed, Adaptive(cap, waits=waits) if adaptive else Policy(), bound) for seed in seeds]
+    found = [ours(site, seed, POLICIES[policy](site, bound), bound) for seed in seeds]
     ratios = [a / b for a, b in zip(found, base, strict=True)]
-    goal = "at least 1.15 x" if adaptive else None
+    goal = "at least 1.15 x" if policy == "adaptive" else None
     return [
         over(name, found, "samples/s", baseline=statistics.mean(base), goal=goal),
         over(f"{name}: times verl's, job by job", ratios, "x"),
     ]
 
 
-def measure(name: str, seeds: range) -> list[Figure]:
+def bounds(site: JobSite, ways: Collection[str], oldest: int) -> dict[str, Bound]:
+    """Those of ours beside verl's policy as it is, of which no group was older than `oldest`."""
+    found: dict[str, Bound] = {}
+    if "kept" in ways:
+        found[f"hard bound {oldest}"] = Bound(oldest, site.groups)
+    if "masked" in ways:
+        found["stale tokens masked, bound 1"] = Bound(1, site.groups, masks=True)
+    if "longer" in ways and site.longer is not None:
+        found[f"hard bound {site.longer}"] = Bound(site.longer, site.groups)
+    return found
+
+
+def measure(name: str, seeds: range, ways: Collection[str]) -> list[Figure]:
     """The figures of a site, over jobs of these seeds."""
     site = SITES[name]
     figures: list[Figure] = []
     for hard in (True, False):
+        if not any((way == "waits") == hard for way in ways):
+            continue
         jobs = [FullyAsync(site, seed, hard).run() for seed in seeds]
         base, oldest = [rate(job.steps, site) for job in jobs], max(job.oldest for job in jobs)
         what = "that waits by ours' rule, bound 1" if hard else "as it is"
         figures.append(over(f"{name}, verl's policy {what}", base, "samples/s"))
         figures.append(Figure(f"{name}, verl's policy {what}: oldest group", oldest, "versions"))
-        bounds = {f"hard bound {oldest}": Bound(oldest, site.groups)}
-        if not hard:
-            bounds["stale tokens masked, bound 1"] = Bound(1, site.groups, masks=True)
-        for kind, bound in bounds.items():
-            for policy in ("least in flight", "adaptive"):
-                title = f"{name}, ours, {kind}, {policy}, beside verl's policy {what}"
-                figures += beside(site, seeds, title, base, bound, policy == "adaptive")
+        found = {"hard bound 1": Bound(1, site.groups)} if hard else bounds(site, ways, oldest)
+        for kind, bound in found.items():
+            for policy in POLICIES:
+                if policy not in STATIC or site.static:
+                    title = f"{name}, ours, {kind}, {policy}, beside verl's policy {what}"
+                    figures += beside(site, seeds, title, base, bound, policy)
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sites", nargs="*", metavar="SITE", help=f"of {', '.join(map(repr, SITES))}")
     parser.add_argument("--seeds", type=int, default=5, help="jobs of each kind, of twelve steps")
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=WAYS, help="how bounds are made the same; default: all"
+    )
     options = parser.parse_args()
     for name in options.sites or SITES:
         # Figures of the others are kept.
-        record("verl_fully_async", measure(name, range(options.seeds)), keep=True)
+        record("verl_fully_async", measure(name, range(options.seeds), options.ways), keep=True)
 
 
 if __name__ == "__main__":
