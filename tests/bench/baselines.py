@@ -5,11 +5,19 @@ a batch. `TwoPhaseRebalance` adds what Huawei's CANN recipes publish as rollout 
 (`docs/features/rollout_rebalance.md` there), written anew from that description: every 1,000 decode steps
 requests that wait go to engines with room; where nothing waits and the mean load fits a smaller captured
 graph, the newest requests of engines above it move, with their KV, to engines below it.
+
+`Stealing` is what a published method of two pools is to be compared with on the same engines: no pools, the
+responses to a prompt on different engines, and an engine that will be done early takes what runs on others.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rljob_runtime.routing.book import Book, GroupState, RequestState
+from rljob_runtime.routing.estimates import Estimates
+from rljob_runtime.routing.fixed import Interleaved
+from rljob_runtime.routing.lengths import Lengths
+from rljob_runtime.routing.levelling import level
 from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place, RequestKey
 
 EngineOf = Callable[[RequestKey], int]
@@ -191,3 +199,41 @@ class TwoPhaseRebalance(Static):
                 self._targets[key] = engine
                 moves.append(Move(key, engine))
         return moves
+
+
+class Stealing(Interleaved):
+    """Interleaved; when nothing waits, engines take over what runs on others, by adaptive routing's estimates
+    and levelling. What waits for one engine is not taken by another."""
+
+    def __init__(self, groups_per_step: int, longest: int, every_seconds: float = 1.0) -> None:
+        """`longest`: most tokens of a response; `every_seconds`: least time from one look to the next."""
+        super().__init__(groups_per_step)
+        self._estimates = Estimates(Lengths(longest))
+        self._every = every_seconds
+        self._next = 0.0
+
+    def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
+        self._estimates.began(group, len(book.groups))
+        return ()
+
+    def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
+        self._estimates.outgrown(requests)
+        return ()
+
+    def finished(self, request: RequestState, book: Book, now: float) -> Iterable[RequestState]:
+        self._estimates.finished(request.group)
+        return ()
+
+    def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
+        self._estimates.forget(group)
+        return ()
+
+    def moves(self, book: Book, now: float) -> Iterable[Move]:
+        if now < self._next or book.waiting or not self._estimates.lengths.known:
+            return ()
+        self._next = now + self._every
+        self._estimates.fit_hazards()
+        for group in book.groups.values():
+            self._estimates.renew(group)
+        engines = [engine for engine in book.members() if engine.joined]
+        return level(engines, self._estimates.remaining)

@@ -1,7 +1,9 @@
 """P-DSR as published: how many responses trip, and what it costs and saves, by how much the lengths of the
 responses to one prompt resemble each other. Equal hardware: heavy engines are taken from the fast pool.
+Beside it stands what needs no pools: the responses to a prompt on different engines, which steal from each
+other (`Stealing` in `tests/bench/baselines.py`).
 
-    python -m tests.bench.probe_routing
+    python -m tests.bench.probe_routing [POLICY ...]
 """
 
 import math
@@ -14,9 +16,11 @@ from typing import Any
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, RequestKey
 from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.bench.figures import Figure, parser, record
+from tests.bench.baselines import Stealing
+from tests.bench.figures import Figure, parser, record, take_names
 from tests.bench.routing_sites import Site
 
 SEEDS = range(10)
@@ -36,6 +40,9 @@ POLICIES: dict[str, tuple[dict[str, Any], int]] = {
     "adaptive": ({"adaptive": {}}, 0),
 }
 """What `rollout.routing` says, and how many of the engines are the heavy pool."""
+STEALING = "interleaved, engines steal"
+TIMED_ONES = (*(name for name in POLICIES if name != BASELINE), STEALING)
+"""The policies whose times are compared with that of the baseline."""
 
 
 def lengths(deviation: float, correlation: float) -> LengthModel:
@@ -62,13 +69,19 @@ def tripped(work: Workload) -> float:
 def batch(task: tuple[float, str, int]) -> Outcome:
     """One batch of 128 prompts under a policy."""
     correlation, name, seed = task
-    routing, heavy = POLICIES[name]
     site = Site("128 prompts", groups=128, lengths=lengths(TIMED, correlation))
+    if name == STEALING:
+        policy = Stealing(site.groups, site.lengths.cap)
+        return simulate_batch(site.draw(seed), site.shapes(), site.physics, Router(policy))
+    routing, heavy = POLICIES[name]
     return site.run(routing, seed, heavy)
 
 
-def timed(correlation: float, pool: ProcessPoolExecutor) -> list[Figure]:
-    found = {name: list(pool.map(batch, [(correlation, name, seed) for seed in SEEDS])) for name in POLICIES}
+def timed(correlation: float, names: Sequence[str], pool: ProcessPoolExecutor) -> list[Figure]:
+    found = {
+        name: list(pool.map(batch, [(correlation, name, seed) for seed in SEEDS]))
+        for name in (BASELINE, *names)
+    }
     base = [each.wall for each in found.pop(BASELINE)]
     figures = []
     for name, outcomes in found.items():
@@ -86,8 +99,7 @@ def spread(values: Sequence[float]) -> str:
     return f"± {statistics.stdev(values):.2g} over {len(values)} seeds"
 
 
-def main() -> None:
-    out = parser(__doc__).parse_args().out
+def trips() -> list[Figure]:
     figures = []
     for deviation in DEVIATIONS:
         for correlation in CORRELATIONS:
@@ -97,10 +109,19 @@ def main() -> None:
                 f"deviation {deviation}, correlation {correlation}: responses that trip ({spread(shares)})"
             )
             figures.append(Figure(label, statistics.mean(shares), "%"))
+    return figures
+
+
+def main() -> None:
+    """All, or the times of the policies that are named; figures of the others are kept."""
+    line = parser(__doc__)
+    take_names(line, TIMED_ONES, "POLICY")
+    options = line.parse_args()
+    figures = [] if options.names else trips()
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for correlation in CORRELATIONS[1:]:
-            figures += timed(correlation, pool)
-    record("probe_routing", figures, out)
+            figures += timed(correlation, options.names or TIMED_ONES, pool)
+    record("probe_routing", figures, options.out, keep=bool(options.names))
 
 
 if __name__ == "__main__":
