@@ -38,7 +38,7 @@ from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 MEDIAN_TOKENS = 200
 SIGMA = 0.9
 STEPS = 60
-SEEDS = range(5)
+SEEDS = range(3)
 TRAIN_SECONDS = 5.0
 TIMING = FakeTiming(step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1)
 GROUPS = 32
@@ -196,7 +196,7 @@ ROUTED = {
     f"{HARD}, adaptive, one of four engines heavy, as fast as the others": Kind(
         1, goal="≥ 1.9 x", policy=adaptive, changes=heavy(1)
     ),
-    f"{HARD}, adaptive, lengths known": Kind(1, policy=adaptive_told),
+    f"{HARD}, adaptive, lengths known": Kind(1, FIRST, policy=adaptive_told),
     f"{HARD}, one of four engines for the longest percent, lengths known": Kind(
         1, policy=longest_percent, changes=heavy(1)
     ),
@@ -216,7 +216,7 @@ GOAL_MASKED = "≥ 2.8 x"
 MASKING = {
     MASKED.format(1): Kind(1, SEEDS, GOAL_MASKED, changes={"masks": True}),
     **{
-        f"{MASKED.format(1)}, {name}": Kind(1, SEEDS, GOAL_MASKED, policy, {"masks": True, **changes})
+        f"{MASKED.format(1)}, {name}": Kind(1, FIRST, GOAL_MASKED, policy, {"masks": True, **changes})
         for name, policy, changes in (
             ("adaptive", adaptive_masked, {}),
             ("adaptive, one of four engines heavy, as fast as the others", adaptive_masked, heavy(1)),
