@@ -2,9 +2,10 @@
 
 Each way trains the same samples with whole trainer ranks, a process each, without Ray: a random Qwen3-like
 model, lengths as in tests/bench/hdp_plan.py. Ways: no sample shared; every one shared by 2, 4, … ranks, with
-either kind of attention, each where the longest sample fits; shared by need. The first steps of a way warm it
-up, and give the cost model its measured passes. Ranks stay from way to way, with their weights and what they
-compiled. `--longest` tries instead which sample is the longest that trains.
+either kind of attention, each where the longest sample fits; shared by need, also with one kind of attention
+for all and by two at most. The first steps of a way warm it up, and give the cost model its measured passes.
+Ranks stay from way to way, with their weights and what they compiled. `--longest` tries instead which sample
+is the longest that trains.
 
     python -m tests.bench.hdp_step --shape 1.7b --ranks 4 --lengths 7.3k --cap 8192     on GPUs
     python -m tests.bench.hdp_step --shape tiny --ranks 2 --lengths tiny --cap 128      on CPUs
@@ -64,6 +65,9 @@ def ways(ranks: int, cap: int, longest: int) -> Iterator[tuple[str, dict[str, An
                 yield f"{degree}, {attention}", {"fixed": {"degree": degree}, "attention": attention}
         degree *= 2
     yield NEED, {"hybrid": {}}
+    yield f"{NEED}, ulysses", {"hybrid": {}, "attention": "ulysses"}
+    if ranks > 2:
+        yield f"{NEED}, by two at most", {"hybrid": {"largestDegree": 2}}
 
 
 def job(options: argparse.Namespace, sharing: dict[str, Any], longest: int) -> RLJob:

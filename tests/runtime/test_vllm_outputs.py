@@ -27,7 +27,7 @@ from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_holding import misfit
 from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 from rljob_runtime.samples import Generation
-from tests.support.runtime.engines import load, started
+from tests.support.runtime.engines import beside_others, load, started
 from tests.support.runtime.tiny_models import (
     check_log_probs,
     perturbed,
@@ -235,7 +235,9 @@ async def test_nothing_is_left_of_requests_that_were_given_up(engine: VllmEngine
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="needs two accelerators")
 async def test_ranks_of_one_engine_hold_back_as_one_does(base: Path, tmp_path: Path) -> None:
     """The model is computed in other processes than the scheduler's."""
-    made = VllmEngine("ranks", base, Sampling(), SLOTS, LENGTH, **vllm_device(), tensor_parallel=2)
+    made = beside_others(
+        VllmEngine("ranks", base, Sampling(), SLOTS, LENGTH, **vllm_device(), tensor_parallel=2)
+    )
     folders = {0: base, 1: perturbed(base, tmp_path / "v1", 1)}
     async with started(made) as engine:
         assert engine._live_core().holds_outputs == HELD_BACK[vllm.__version__]

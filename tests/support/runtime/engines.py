@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.fetching import FetchingEngine, FetchSpec
 from rljob_runtime.engines.joint import JointEngine
@@ -18,6 +20,7 @@ from tests.support.runtime.forked_cores import fork_cores
 from tests.support.runtime.tiny_models import PLAIN, vllm_device, weights_at
 
 E = TypeVar("E", bound=Engine)
+V = TypeVar("V", bound=VllmEngine)
 SLOTS, LENGTH = 16, 128
 
 
@@ -50,7 +53,15 @@ def vllm_engine(
     length: int = LENGTH,
     **options: Any,
 ) -> VllmEngine:
-    return VllmEngine(name, folder, sampling, slots, length, **vllm_device(), **options)
+    return beside_others(VllmEngine(name, folder, sampling, slots, length, **vllm_device(), **options))
+
+
+def beside_others(made: V) -> V:
+    """On an accelerator: with a KV cache of the size that it has on CPUs, for vLLM gives up where other tests
+    take memory of the accelerator, or give some back, while it looks what is left for one."""
+    if torch.cuda.is_available():
+        made.take_kv_cache(2**26)
+    return made
 
 
 class StagedEngine(VllmEngine):
@@ -68,7 +79,7 @@ def staged_engine(
     folder: Path, name: str = "staged", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
 ) -> StagedEngine:
     """To be started in `plain_linear`."""
-    return StagedEngine(name, folder, sampling, slots, length, **vllm_device())
+    return beside_others(StagedEngine(name, folder, sampling, slots, length, **vllm_device()))
 
 
 class FedEngine(FetchingEngine):
@@ -110,7 +121,7 @@ def joint_engine(
 @asynccontextmanager
 async def started(engine: E, version: int = 0) -> AsyncIterator[E]:
     """The engine, started; closed in the end."""
-    if isinstance(engine, VllmEngine | JointEngine):
+    if isinstance(engine, VllmEngine | JointEngine) and not torch.cuda.is_available():
         fork_cores()
     try:
         await engine.start(version)

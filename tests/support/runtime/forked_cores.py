@@ -1,8 +1,8 @@
 """vLLM's engine cores of a process of tests, forked from one process that has imported vLLM.
 
 By itself each core is a new Python that imports vLLM, which takes most of its start: 8 s of a core. What it
-does then is the same. Cores that start as in a job are those of whole runs, and of the tests of an engine's
-host.
+does then is the same. On CPUs alone: a process that has asked for an accelerator must not be forked. Cores
+that start as in a job are those of whole runs, and of the tests of an engine's host.
 """
 
 import os
