@@ -1,10 +1,12 @@
 """Training steps on one rank and on two: what is learned must not depend on how the work is shared."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from rljob_runtime.job_errors import TrainingDiverged
@@ -90,22 +92,50 @@ class _Reads(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_nothing_is_read_from_the_device_but_each_updates_norm(tmp_path: Path, name: str) -> None:
+def test_nothing_is_read_from_the_device_before_the_last_update(tmp_path: Path, name: str) -> None:
+    """And then the norms, in one transfer; `tests/runtime/test_nccl_step.py` has the same of a device."""
     job = trainer_job(**settings(ALGORITHMS[name], 64))
     with worker(job, model_folder(job, tmp_path / "model")) as trainer:
         trainer.train_step(0, 0, groups(6, seed=0))
-        update = trainer._optimizer.adamw.step
+        optimizer, train, reads = trainer._optimizer, trainer._steps._train, _Reads()
+        update = optimizer.adamw.step
 
         def unseen() -> None:
             # On a CPU AdamW reads its count of steps, which is in main memory in any case.
             with _disable_current_modes():
                 update()
 
-        trainer._optimizer.adamw.step = unseen
-        with _Reads() as reads:
-            metrics = trainer.train_step(1, 1, groups(6, seed=1, version=1))
+        def seen(*arguments: Any) -> Any:
+            with reads:
+                return train(*arguments)
+
+        optimizer.adamw.step, trainer._steps._train = unseen, seen
+        metrics = trainer.train_step(1, 1, groups(6, seed=1, version=1))
     assert metrics.tokens > 2 * 2 * 64, "several micro-batches in each of two updates"
-    assert reads.count == 2
+    assert reads.count == 0
+
+
+def test_an_update_after_one_that_is_not_finite_is_not_made(ranks: RankProcesses, tmp_path: Path) -> None:
+    """Of two updates in a step the first has an endless reward: the error names it, on all ranks, and the
+    weights, sharded or not, are those of before."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    for count in (1, 2):
+        for same, told in ranks.run(count, _diverge, folder):
+            assert same
+            assert "step 1: the gradient is not finite" in told
+
+
+def _diverge(rank: int, world_size: int, store: Path, folder: Path) -> tuple[bool, str]:
+    made = groups(6)
+    first = made[0].samples[0]
+    endless = replace(made[0], samples=(replace(first, reward=float("inf")), *made[0].samples[1:]))
+    job = trainer_job(**settings({}, 64, ranks=world_size))
+    with worker(job, folder, rank, world_size, store) as trainer:
+        before = {name: tensor.clone() for name, tensor in trainer.weights()}
+        with np.errstate(invalid="ignore"), pytest.raises(TrainingDiverged) as raised:
+            trainer.train_step(0, 0, [endless, *made[1:]] if rank == 0 else None)
+        same = all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
+        return same and trainer._optimizer.updates == 0, str(raised.value)
 
 
 def test_without_entropies_the_rest_is_the_same(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """AdamW, and the learning rate of each update.
 
 Guarantees: the learning rate is a pure function of the number of updates made, so a restart goes on with
-exactly the rate that would have come next.
+exactly the rate that would have come next; a gradient that is not finite changes neither weights nor
+moments, which is decided on the device where AdamW's fused kernel serves.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from rljob_api.algorithm import Optimizer
 from rljob_runtime.trainer.adamw_bfloat16 import AdamWBfloat16
@@ -43,6 +45,10 @@ class ScheduledAdamW:
         """`total_updates`: optimizer updates in the whole job."""
         self.updates = 0
         """Updates made so far, skipped ones included."""
+        self._norms: list[tuple[int, Tensor]] = []
+        """Of the gradients, since `norms` was asked last; each with `updates` as it was then."""
+        self._broken: Tensor | None = None
+        """On their device 1 where one of those is not finite, else 0."""
         self._settings = settings
         self._total = total_updates
         # A schedule that lacks its total is refused here, and not at the first update after the warm-up.
@@ -73,19 +79,46 @@ class ScheduledAdamW:
         factor = learning_rate_factor(settings.schedule, settings.warmup_updates, self._total, self.updates)
         return settings.learning_rate * factor
 
-    def clip(self) -> float:
-        """Scale the gradients down to maxGradNorm; their norm before that, over all ranks."""
+    def clip(self) -> None:
+        """Scale the gradients down to maxGradNorm. Does not wait for the device."""
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         # Of a sharded model it is a DTensor.
-        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        return float(whole)
+        whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        self._norms.append((self.updates, whole.detach()))
+        broken = (~whole.isfinite()).float()
+        self._broken = broken if self._broken is None else torch.maximum(self._broken, broken)
 
     def step(self) -> None:
-        """Make an update with the gradients, and forget them."""
+        """Make an update with the gradients, which were clipped, and forget them. None is made where their
+        norm is not finite, or one that `norms` has yet to tell of: that waits for the device only where the
+        fused kernel does not serve."""
         for group in self.adamw.param_groups:
             group["lr"] = self.learning_rate
-        self.adamw.step()
+        if all(group["fused"] for group in self.adamw.param_groups):
+            # How torch.amp.GradScaler tells an optimizer of such gradients; the fused kernel looks at it on
+            # the device, and leaves everything as it is.
+            self.adamw.found_inf = self._broken  # type: ignore[attr-defined]
+            try:
+                self.adamw.step()
+            finally:
+                del self.adamw.found_inf  # type: ignore[attr-defined]
+        elif not self._broken:
+            self.adamw.step()
         self.skip()
+
+    def norms(self) -> list[float]:
+        """The norms of the gradients that were clipped since the last call, in order, over all ranks, before
+        they were clipped; waits for the device. With the first that is not finite the list ends: neither its
+        update nor a later one was made, and none of these counts."""
+        taken, self._norms, self._broken = self._norms, [], None
+        if not taken:
+            return []
+        found: list[float] = torch.stack([norm for _, norm in taken]).tolist()
+        for index, norm in enumerate(found):
+            if not math.isfinite(norm):
+                self.updates = taken[index][0]
+                return found[: index + 1]
+        return found
 
     def skip(self) -> None:
         """Count an update whose batch had nothing to learn from; the weights stay."""

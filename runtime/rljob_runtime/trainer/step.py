@@ -7,7 +7,9 @@ Guarantees:
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
 - log-probabilities under the step's first weights (for losses that need them), the reference model and the
   teacher are computed before any update of the step; those of a served teacher come with the samples;
-- a gradient that is not finite never reaches the weights: `TrainingDiverged`.
+- a gradient that is not finite never reaches the weights: `TrainingDiverged`;
+- from a step's first pass to its last update nothing waits for the device (but for the norm of gradients,
+  where `optim` cannot do without).
 """
 
 import math
@@ -155,20 +157,14 @@ class StepRunner:
                 wanted, outlines, groups, self._training.algorithm.teacher_server is not None
             )
         tally = Tally()
-        learning_rate = 0.0
         with one_thread(self._device) as thread:
             makers = [
                 self._prepare(batch, plan, contents) for batch, plan in zip(batches, plans, strict=True)
             ]
             work = [Prefetched(thread, each) for each in makers]
-            self._score_before_updates(step, work)
-            for batch in work:
-                learning_rate = self._optimizer.learning_rate
-                if batch:
-                    self._update(step, batch, tally)
-                else:
-                    self._optimizer.skip()
+            learning_rate = self._train(step, work, tally)
         with self._phases.span("reduce", step):
+            self._read_norms(step, work, tally)
             totals = tally.totals()
         timed = self._phases.take()
         updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
@@ -199,6 +195,33 @@ class StepRunner:
             # The gradients are reduced in a pass that each rank makes by itself (`HeldWeights`).
             makers.append(self._maker.idle)
         return makers
+
+    def _train(self, step: int, work: Sequence[Sequence[MicroBatchWork]], tally: Tally) -> float:
+        """Make the passes and updates of all batches, without waiting for the device; the learning rate of
+        the last update."""
+        self._score_before_updates(step, work)
+        learning_rate = 0.0
+        for batch in work:
+            learning_rate = self._optimizer.learning_rate
+            if batch:
+                self._update(step, batch, tally)
+            else:
+                self._optimizer.skip()
+        return learning_rate
+
+    def _read_norms(self, step: int, work: Sequence[Sequence[MicroBatchWork]], tally: Tally) -> None:
+        """Count the updates with their gradients' norms. Raises `TrainingDiverged`, on all ranks, where one
+        is not finite."""
+        norms = self._optimizer.norms()
+        # Of the batches with something to train, up to the first that is not finite.
+        for batch, norm in zip([each for each in work if each], norms, strict=False):
+            if not math.isfinite(norm):
+                # The norm is that of all ranks, so that all raise.
+                raise TrainingDiverged(
+                    f"step {step_number(step)}: the gradient is not finite, so the weights were left as they "
+                    f"are: {self._cure(batch)}, and go on from the last checkpoint"
+                )
+            tally.add_update(norm)
 
     @torch.no_grad()
     def _score_before_updates(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:
@@ -253,15 +276,8 @@ class StepRunner:
             with self._phases.span("backward", step, tokens=size):
                 loss.backward()  # type: ignore[no-untyped-call]
         with self._phases.span("optimizer", step):
-            norm = self._optimizer.clip()
-            if not math.isfinite(norm):
-                # The norm is that of all ranks, so that all raise.
-                raise TrainingDiverged(
-                    f"step {step_number(step)}: the gradient is not finite, so the weights were left as they "
-                    f"are: {self._cure(batch)}, and go on from the last checkpoint"
-                )
+            self._optimizer.clip()
             self._optimizer.step()
-        tally.add_update(norm)
 
     def _gather(self, step: int, held: HeldWeights) -> None:
         with self._phases.span("gather", step):

@@ -202,7 +202,7 @@ def _recording(policy: Any, settings: Any) -> Any:
     class Recording(ScheduledAdamW):
         gradients: list[Gradients] = []
 
-        def clip(self) -> float:
+        def clip(self) -> None:
             found = {}
             for name, parameter in policy.named_parameters():
                 if not parameter.requires_grad:
@@ -211,7 +211,7 @@ def _recording(policy: Any, settings: Any) -> Any:
                 whole = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
                 found[name] = whole.detach().double().cpu().numpy().copy()
             self.gradients.append(found)
-            return super().clip()
+            super().clip()
 
     return Recording(policy.parameters(), settings, 10)
 

@@ -1,6 +1,7 @@
 """The learning rate of each update, and what an update does."""
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -46,11 +47,13 @@ def test_first_update_of_adamw() -> None:
         [weight], Optimizer(learning_rate=0.1, weight_decay=0.5, max_grad_norm=1.0), None
     )
     weight.grad = torch.tensor([3.0, -4.0])
-    assert optimizer.clip() == pytest.approx(5.0)
+    optimizer.clip()
     torch.testing.assert_close(weight.grad, torch.tensor([0.6, -0.8]), rtol=1e-5, atol=0)
     optimizer.step()
     torch.testing.assert_close(weight.data, torch.tensor([1 - 0.05 - 0.1, -2 + 0.1 + 0.1]), rtol=1e-5, atol=0)
     assert weight.grad is None
+    assert optimizer.norms() == pytest.approx([5.0])
+    assert optimizer.norms() == []
 
 
 def test_a_skipped_update_moves_the_schedule_alone() -> None:
@@ -87,21 +90,27 @@ def use_loop(optimizer: ScheduledAdamW) -> None:
         group["fused"], group["foreach"] = None, False
 
 
-def update(optimizer: ScheduledAdamW, weights: list[torch.nn.Parameter], numbers: range) -> None:
+def update(
+    optimizer: ScheduledAdamW, weights: list[torch.nn.Parameter], numbers: range, broken: float | None = None
+) -> None:
+    """`broken`: a number in the gradients."""
     for number in numbers:
         # Above the norm that is clipped to, and far below it.
         for weight, gradient in zip(weights, drawn(number + 1, (10.0, 1e-4)[number % 2]), strict=True):
             weight.grad = gradient
+        if broken is not None:
+            weights[-1].grad[3, 5] = broken  # type: ignore[index]
         optimizer.clip()
         optimizer.step()
 
 
+def params_of(optimizer: ScheduledAdamW) -> list[torch.nn.Parameter]:
+    return [each for group in optimizer.adamw.param_groups for each in group["params"]]
+
+
 def assert_alike(left: ScheduledAdamW, right: ScheduledAdamW) -> None:
     """In weights and state."""
-    mine, theirs = (
-        [each for group in opt.adamw.param_groups for each in group["params"]] for opt in (left, right)
-    )
-    for one, other in zip(mine, theirs, strict=True):
+    for one, other in zip(params_of(left), params_of(right), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
         states = left.adamw.state[one], right.adamw.state[other]
         assert states[0].keys() == states[1].keys() == {"step", "exp_avg", "exp_avg_sq"}
@@ -120,6 +129,58 @@ def test_the_fused_kernel_makes_the_updates_of_the_plain_loop() -> None:
     update(fused, mine, range(100))
     update(plain, theirs, range(100))
     assert_alike(fused, plain)
+
+
+NONE, NAN, INF = None, float("nan"), float("inf")
+BROKEN: dict[str, tuple[tuple[float | None, ...], int]] = {
+    # By update one number of its gradient, where it is not finite; how many updates are made before the first
+    "none of them": ((NONE, NONE, NONE), 3),
+    "the first of all": ((NAN, NONE), 0),
+    "one between others": ((NONE, INF, NONE), 1),
+    "the last": ((NONE, NONE, NAN), 2),
+    "two, of which the first counts": ((NONE, -INF, NAN, NONE), 1),
+}
+FORMS: dict[str, tuple[Literal["float32", "bfloat16"], bool]] = {
+    "the fused kernel, which decides": ("float32", True),
+    "torch's loop": ("float32", False),
+    "moments in bfloat16": ("bfloat16", False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", BROKEN)
+def test_from_a_gradient_that_is_not_finite_on_nothing_changes(case: str, form: str) -> None:
+    """Not by a bit, until that was told."""
+    numbers, made = BROKEN[case]
+    states, fused = FORMS[form]
+    settings = SETTINGS.model_copy(update={"state_format": states, "schedule": "linear", "warmup_updates": 2})
+    mine, theirs = parameters(), parameters()
+    found, expected = (ScheduledAdamW(each, settings, 10) for each in (mine, theirs))
+    if states == "float32" and not fused:
+        use_loop(found)
+        use_loop(expected)
+    update(expected, theirs, range(made))
+    for number, broken in enumerate(numbers):
+        update(found, mine, range(number, number + 1), broken)
+    told, norms = found.norms(), expected.norms()
+    assert told[:made] == norms and all(map(math.isfinite, norms))
+    assert [math.isfinite(each) for each in told[made:]] == [False] * (made < len(numbers))
+    assert_identical(found, expected)
+    # The next one is made as if none of those had been tried.
+    for optimizer, weights in ((found, mine), (expected, theirs)):
+        update(optimizer, weights, range(7, 8))
+    assert_identical(found, expected)
+
+
+def assert_identical(left: ScheduledAdamW, right: ScheduledAdamW) -> None:
+    """In weights, moments, counts of updates and learning rate. Moments that are not made yet are 0."""
+    assert (left.updates, left.learning_rate) == (right.updates, right.learning_rate)
+    for one, other in zip(params_of(left), params_of(right), strict=True):
+        assert torch.equal(one, other)
+        for name in ("step", "exp_avg", "exp_avg_sq"):
+            states = [opt.adamw.state[each].get(name) for opt, each in ((left, one), (right, other))]
+            values = [torch.zeros(()) if each is None else each for each in states]
+            assert torch.equal(*torch.broadcast_tensors(*values)), name
 
 
 @pytest.mark.parametrize("saved_fused", [True, False])
