@@ -325,7 +325,7 @@ class RayTrainer:
         from ray.exceptions import RayTaskError
 
         if isinstance(cause, _RankDied):
-            return f"a process of the trainer died{self._last_words(cause.rank)}"
+            return f"a process of the trainer died (rank {cause.rank}){self._last_words(cause.rank)}"
         if isinstance(cause, RayTaskError):
             return f"the trainer failed at {method}: {self._why(cause.cause)}"
         return f"the trainer did not answer {method}: {type(cause).__name__}"

@@ -91,6 +91,8 @@ class Case:
     """A pass takes so many, where ranks share nothing."""
     tensor: int = 1
     """Ranks of a tensor group."""
+    copy: int | None = None
+    """Ranks that hold a copy of the model together; None is all."""
     teacher: Path | None = None
     """Folder of the model that `algorithm` learns from."""
     served: bool = False
@@ -131,7 +133,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         policy = load_policy(folder, Distribution(), master, "full" if recompute else "none")
         if dtype == torch.float64:
             compute_as_given(policy.model)
-        return shard(policy, device, dtype, Sharding(tensor=case.tensor))
+        return shard(policy, device, dtype, Sharding(case.copy, tensor=case.tensor))
 
     schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
     parallel = {"tensorParallel": case.tensor, "maxTokensPerMicroBatch": case.pass_tokens}

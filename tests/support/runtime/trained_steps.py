@@ -36,7 +36,9 @@ def train(
 ) -> tuple[list[StepMetrics], Weights]:
     """Train some steps of six groups, which rank 0 has; metrics, and on rank 0 the weights that engines would
     get."""
-    with worker(trainer_job(**changes), folder, rank, world_size, store) as trainer:
+    job = trainer_job(**changes)
+    device = {"device_index": rank if job.spec.accelerator == "nvidia" else 0}
+    with worker(job, folder, rank, world_size, store, **device) as trainer:
         if rehearse:
             trainer._rehearse()
             assert all(each.grad is None for each in trainer._policy.parameters())

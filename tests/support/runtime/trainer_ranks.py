@@ -27,7 +27,7 @@ EXPERTS: dict[str, Any] = {
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
     """A job with a tiny random model on CPUs. `changes` are to `training`, `model` to the random model;
-    `ranks` is how many train it."""
+    `ranks` is how many train it, `accelerator` what on."""
     pools = {"trainer": {"replicas": changes.pop("ranks", 1)}}
     model = {"random": {"hiddenSize": 32, "intermediateSize": 64, "headDim": 16} | changes.pop("model", {})}
     training = {
@@ -41,10 +41,14 @@ def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJo
         "schedule": {"totalSteps": 10, "promptsPerBatch": 4},
         "parallel": {"maxTokensPerMicroBatch": 64},
     }
+    accelerator = changes.pop("accelerator", "cpu")
     for name, value in changes.items():
         training[name] = training.get(name, {}) | value if isinstance(value, dict) else value
     return RLJob.model_validate(
-        {"metadata": {"name": "test"}, "spec": {"accelerator": "cpu", "pools": pools, "training": training}}
+        {
+            "metadata": {"name": "test"},
+            "spec": {"accelerator": accelerator, "pools": pools, "training": training},
+        }
     )
 
 

@@ -143,7 +143,7 @@ LATE = raised(torch.distributed.DistBackendError("timeout"))
 OWN = raised(ValueError("its own"))
 OF_ITS_OWN = "the trainer failed at step: ValueError: its own"
 OF_ANOTHER = "the trainer failed at step: RankLost: step 1: another rank of the trainer ended"
-DIED = "a process of the trainer died; its log, {}, ends with: Segmentation fault"
+DIED = "a process of the trainer died (rank 1); its log, {}, ends with: Segmentation fault"
 
 
 @pytest.mark.parametrize(

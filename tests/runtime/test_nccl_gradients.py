@@ -1,0 +1,98 @@
+"""Gradients that two ranks compute over NCCL, in every way to share the work: those of one process.
+
+Needs two NVIDIA accelerators; `test_hdp.py`, `test_trainer_tensor.py` and `test_trainer_sharding.py` have the
+same over gloo, with more ranks.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.hdp_steps import Case, FirstShare, Random, assert_same_metrics, take_step, worst
+from tests.support.runtime.rank_processes import RankProcesses
+from tests.support.runtime.tiny_models import hdp_model, tiny_model
+from tests.support.runtime.trained_steps import ALGORITHMS, settings, train
+from tests.support.runtime.trainer_ranks import model_folder, trainer_job
+from tests.support.runtime.two_devices import ACCELERATOR, needs_two
+
+RANKS = 2
+EXACT = 1e-13
+"""In float64. Over gloo it is 1e-14; atomic additions on a device have no order."""
+KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
+
+pytestmark = [needs_two, pytest.mark.timeout(300)]
+
+WAYS: dict[str, dict[str, Any]] = {
+    "layers split": {"tensor": 2, "pass_tokens": 128},
+    "a copy of the model on each": {"copy": 1},
+    "one copy, sharded": {},
+    "all samples shared by all-gather": {"plans": FirstShare(2)},
+    "all samples shared by Ulysses": {"plans": FirstShare(2), "attention": "ulysses"},
+    "some samples shared by all-gather": {"plans": Random(0)},
+    "some samples shared by Ulysses": {"plans": Random(0), "attention": "ulysses"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_are_those_of_one_process(ranks: RankProcesses, tmp_path: Path, way: str) -> None:
+    """Of two updates, of which the second begins with weights that rounding has moved, and AdamW divides by
+    small numbers."""
+    case = Case(tiny_model(tmp_path / "model"), batches=2, algorithm=KL, accelerator=ACCELERATOR)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(2, take_step, replace(case, **WAYS[way]))
+    assert worst(found[0][1][:1], gradients[:1]) <= EXACT
+    assert worst(found[0][1][1:], gradients[1:]) <= 1e-7
+    for each, _ in found:
+        assert_same_metrics(each, metrics, 1e-6, near=1e-6)
+
+
+@pytest.mark.parametrize("family", ["mistral, window 9", "one key head"])
+def test_ulysses_with_windows_and_with_fewer_key_heads_than_ranks(
+    ranks: RankProcesses, tmp_path: Path, family: str
+) -> None:
+    case = Case(hdp_model(tmp_path / "model", family), accelerator=ACCELERATOR)
+    shared = replace(case, plans=FirstShare(2), attention="ulysses")
+    expected = ranks.run(1, take_step, case)[0][1]
+    assert worst(ranks.run(2, take_step, shared)[0][1], expected) <= EXACT
+
+
+def test_the_check_finds_gradients_that_stay_on_their_rank(ranks: RankProcesses, tmp_path: Path) -> None:
+    case = Case(tiny_model(tmp_path / "model"), accelerator=ACCELERATOR)
+    broken = replace(case, plans=FirstShare(2), without_others=True)
+    expected = ranks.run(1, take_step, case)[0][1]
+    assert worst(ranks.run(2, take_step, broken)[0][1], expected) > 0.01
+
+
+JOBS: dict[str, dict[str, Any]] = {
+    "tensorParallel": {"tensorParallel": 2},
+    "shardGroupSize": {"shardGroupSize": 1},
+    "contextParallel by Ulysses": {"contextParallel": {"fixed": {"degree": 2}, "attention": "ulysses"}},
+    "contextParallel, hybrid": {"contextParallel": {"hybrid": {}}},
+}
+
+
+def test_steps_of_jobs_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path) -> None:
+    """Whole trainer ranks in float32, set up by the job's fields: three steps of two updates, so that each
+    shows what the one before it made of the weights."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    expected = ranks.run(1, train, folder, _settings(1), 3)[0][0]
+    for name, parallel in JOBS.items():
+        for found, _ in ranks.run(2, train, folder, _settings(2, **parallel), 3):
+            _check_steps(found, expected, name)
+
+
+def _settings(count: int, **parallel: Any) -> dict[str, Any]:
+    made = settings(ALGORITHMS["clip and kl"], 64, ranks=count, accelerator=ACCELERATOR)
+    made["parallel"] |= parallel
+    return made | {"compute": {"compile": False}}
+
+
+def _check_steps(found: list[StepMetrics], expected: list[StepMetrics], name: str) -> None:
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        try:
+            assert_same_metrics(one, other, rel=2e-4, near=1e-5)
+        except AssertionError as error:
+            raise AssertionError(f"{name}, step {number}: {error}") from error
