@@ -43,6 +43,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _response_losses(training)
     yield from _few_steps(training, prompts)
     yield from _old_samples(training, prompts)
+    yield from _optimizer_without_cpus(job)
     yield from _engines_without_cpus(job)
     yield from _slow_drafts(job)
     yield from _high_temperatures(training)
@@ -205,6 +206,16 @@ def _impossible_rates(training: Training) -> Iterator[Problem]:
             f"no group has a pass rate from {rates.minimum:g} to {rates.maximum:g}: of {samples} responses "
             f"(samplesPerPrompt) a multiple of 1/{samples} passes, so that every group is refused as long as "
             "maxRefill lets it. Widen the range",
+        )
+
+
+def _optimizer_without_cpus(job: RLJob) -> Iterator[Problem]:
+    if job.spec.training.parallel.cpu_offload and job.spec.pools.trainer.cpus_per_worker == 1:
+        yield Problem(
+            ("spec", "pools", "trainer", "cpusPerWorker"),
+            "is 1, and with training.parallel.cpuOffload each rank of the trainer makes its updates on a "
+            "single CPU thread, for which its accelerator waits: set it to the CPUs that a rank can have, 8 "
+            "or more for a large model",
         )
 
 

@@ -10,6 +10,7 @@ from tests.support.jobs import job
 from tests.support.valid_jobs import GOOD
 
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
+TRAINER, OFFLOAD = "pools.trainer", "training.parallel.cpuOffload"
 FAST, SAMPLES = "pools.fastRollout", "training.rollout.samplesPerPrompt"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
 ENGINE = "training.rollout.engine"
@@ -37,6 +38,14 @@ def warned(changes: dict[str, Any]) -> list[str]:
                 "policyLoss.gspo.low: is 0.2, a bound for ratios of tokens",
                 "policyLoss.gspo.high: is 0.28, a bound for ratios of tokens",
             ],
+        ),
+        (
+            {"accelerator": "nvidia", OFFLOAD: True},
+            ["spec.pools.trainer.cpusPerWorker: is 1, and with training.parallel.cpuOffload each rank"],
+        ),
+        (
+            {"accelerator": "ascend", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 1},
+            ["spec.pools.trainer.cpusPerWorker: is 1, and with training.parallel.cpuOffload each rank"],
         ),
         (
             {"accelerator": "nvidia", FAST: {"enginesPerAccelerator": 2}},
@@ -139,6 +148,8 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {REWARD: {"functions": [{**COPY, "weight": -1}]}},
         {ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
         {"accelerator": "nvidia", ENGINE: {"vllm": {}}},
+        {"accelerator": "nvidia", OFFLOAD: False, f"{TRAINER}.cpusPerWorker": 1},
+        {"accelerator": "nvidia", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 2},
         {ENGINE: {"vllm": {}}, "training.rollout.temperature": 2},
         {ENGINE: {"torch": {}}, "training.rollout.temperature": 2.5},
     ],
