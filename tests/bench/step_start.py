@@ -7,7 +7,8 @@ in tests/bench/hdp_plan.py, which two ranks share by need. Steps are broken off 
 would begin: on a CPU the passes would take hours. How long a step's passes take is what its plan expects, by
 the constants that tests/bench/hdp_plan.py assumes (an 8 B model on H200s). Figures are of rank 0, which has
 the groups, the median of the steps after the first two: where ranks wait for each other the other one has
-just come from the same part.
+just come from the same part. Steps take turns: in every second one rank 0 has fetched all groups before the
+call, as it does beside the step before; the baseline is those in which it has none.
 
     python -m tests.bench.step_start
 """
@@ -36,7 +37,7 @@ CASES = ("7.3k", "1.5k")
 """Response lengths by their mean."""
 RANKS, CAP = 2, 16384
 PROMPTS, SAMPLES = 32, 16
-WARM, STEPS = 2, 11
+WARM, STEPS = 2, 20
 """Steps that do not count, and all steps."""
 PARTS = {
     "get": "groups from the queue",
@@ -130,7 +131,7 @@ def begin_steps(
     import torch
     import torch.distributed as dist
 
-    from rljob_runtime.trainer import rank, rank_actor, step
+    from rljob_runtime.trainer import groups_ahead, rank, rank_actor, step
     from rljob_runtime.trainer.micro_batch_work import MicroBatchWork
 
     def reached(*_: Any) -> Any:
@@ -155,10 +156,15 @@ def begin_steps(
     watch.time(worker._steps, "_plan")
     if actor._queue is not None:
         watch.time(actor._queue, "get")
-        watch.time(rank_actor, "decode_group")
+        watch.time(groups_ahead, "decode_group")
     rows: list[dict[str, float]] = []
     for each in range(STEPS):
         uids = range(each * PROMPTS, (each + 1) * PROMPTS)
+        if each % 2 and actor._ahead is not None:
+            actor.fetch_ahead(uids)
+            # The thread makes one thing after the other.
+            actor._ahead._thread.submit(lambda: None).result(_SECONDS)
+            watch.seconds.clear()
         dist.barrier()
         began = time.perf_counter()
         try:
@@ -214,17 +220,32 @@ def measure(lengths: str, folder: Path) -> list[Figure]:
         pool.close()
     if isinstance(found, str):
         raise SystemExit(found)
-    rows = found[0][WARM:]
-    typical = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
     mean = statistics.mean(tokens[WARM:])
     what = f"512 responses of {lengths}, {mean / 1e6:.2f} M tokens, {RANKS} ranks"
-    return [
-        *(Figure(f"{what}: {said}", 1e3 * typical[part], "ms") for part, said in PARTS.items()),
-        Figure(f"{what}: all until the first forward pass", 1e3 * typical["all"], "ms"),
-        Figure(f"{what}: all, share of the expected step", 100 * typical["all"] / typical["expected"], "%"),
-        Figure(f"{what}: planning, share of it", 100 * typical["plan"] / typical["expected"], "%"),
-        Figure(f"{what}: all, for a token", 1e9 * typical["all"] / mean, "ns"),
-    ]
+    rows = found[0][WARM:]
+    called, ahead = (typical(rows[number::2]) for number in range(2))
+    return [*_figures(what, called, mean), *_figures(f"{what}, fetched ahead", ahead, mean, called)]
+
+
+def typical(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each part the median; one that a step did not come to took no time."""
+    return {
+        name: statistics.median(row.get(name, 0.0) for row in rows) for name in (*PARTS, "all", "expected")
+    }
+
+
+def _figures(
+    what: str, found: dict[str, float], tokens: float, baseline: dict[str, float] | None = None
+) -> Iterator[Figure]:
+    def than(part: str) -> float | None:
+        return None if baseline is None else 1e3 * baseline[part]
+
+    for part, said in PARTS.items():
+        yield Figure(f"{what}: {said}", 1e3 * found[part], "ms", than(part))
+    yield Figure(f"{what}: all until the first forward pass", 1e3 * found["all"], "ms", than("all"))
+    yield Figure(f"{what}: all, share of the expected step", 100 * found["all"] / found["expected"], "%")
+    yield Figure(f"{what}: planning, share of it", 100 * found["plan"] / found["expected"], "%")
+    yield Figure(f"{what}: all, for a token", 1e9 * found["all"] / tokens, "ns")
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """Trainer ranks as Ray actors, fed by a real queue."""
 
 import itertools
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,8 @@ def test_trains_what_the_queue_holds(
     cluster: None, queue: tuple[Endpoint, ClientKeys], tmp_path: Path, count: int
 ) -> None:
     """Two steps, a publication, a checkpoint, and a restart from it; losses are those of a worker alone. Two
-    ranks share samples that are too long for one."""
+    ranks share samples that are too long for one. The second step has most of its groups, and others, before
+    it begins."""
     job = trainer_job()
     run = job if count == 1 else with_ranks(job, count, maxTokensPerMicroBatch=32)
     folder = model_folder(job, tmp_path / "model")
@@ -89,9 +92,15 @@ def test_trains_what_the_queue_holds(
 
         ranks = start_ranks(run, count, folder, queue, tmp_path)
         assert on_all(ranks, "load")[0] == b"state"
+        client.put([(8, 4, encode(groups(9)[8]))], 10)
+        on_all(ranks[:1], "fetch_ahead", [8, 0, 4])
+        on_all(ranks[:1], "fetch_ahead", [5])
+        wait_for(lambda: client.stats().leased == 4)
         results += on_all(ranks, "step", 1, 1, [0, 4, 5, 7])
-        assert client.stats().done == 8
+        # What was fetched and not named stays on lease, until the trainer leaves.
+        assert (client.stats().done, client.stats().leased) == (8, 1)
         on_all(ranks, "close")
+        wait_for(lambda: client.stats().ready == 1)
     losses = [msgspec.msgpack.decode(result, type=StepMetrics).loss for result in results]
     with worker(job, folder) as alone:
         first = alone.train_step(0, 0, [made[uid] for uid in (1, 2, 3, 6)]).loss
@@ -100,6 +109,14 @@ def test_trains_what_the_queue_holds(
         second = alone.train_step(1, 1, [made[uid] for uid in (0, 4, 5, 7)]).loss
     assert losses == pytest.approx([first] * count + [second] * count, abs=1e-5)
     assert_no_overlap(tmp_path / "events", count)
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Of other processes, which tell nobody."""
+    until = time.monotonic() + 20
+    while not met():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def assert_no_overlap(folder: Path, ranks: int) -> None:

@@ -98,6 +98,17 @@ async def _answer(rank: int, call: Awaitable[Any]) -> Any:
         raise _RankDied(rank) from error
 
 
+async def _told(rank: Any, uids: Sequence[int]) -> None:
+    """Tell a rank that the queue has these groups."""
+    from ray.exceptions import RayError
+
+    try:
+        await rank.fetch_ahead.options(concurrency_group=BESIDE).remote(list(uids))
+    except RayError as error:
+        # Whoever waits for the rank hears of its end; where groups are fetched later nothing is lost.
+        log.debug("rank 0 was not told of groups: %s", error)
+
+
 class RayTrainer:
     """See the module's guarantees."""
 
@@ -141,6 +152,10 @@ class RayTrainer:
         """Steps that the ranks' weights have behind them."""
         self._starts = 0
         self._ranks: list[Any] = []
+        self._news: list[int] = []
+        """Groups that the queue has, of which rank 0 is to be told."""
+        self._telling: asyncio.Task[None] | None = None
+        """That is being done."""
 
     async def start(self, nodes: Sequence[str]) -> None:
         """Start a rank on each of these Ray nodes, of which one may be named several times; returns when each
@@ -190,6 +205,21 @@ class RayTrainer:
     def stores(self) -> bool:
         """Whether versions are stored, so that engines load them while the trainer goes on."""
         return self._route.transport in STORED
+
+    def fetch_ahead(self, uids: Sequence[int]) -> None:
+        """The queue has these groups: let rank 0 fetch them beside the step that it is at. Returns at once;
+        what comes of it is seen in the step that names them."""
+        if not self._ranks:
+            return
+        self._news += uids
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.ensure_future(self._tell_news())
+
+    async def _tell_news(self) -> None:
+        """Tell rank 0 of groups, of all at once that have come since it was told last."""
+        while self._news and self._ranks:
+            uids, self._news = self._news, []
+            await _told(self._ranks[0], uids)
 
     async def publish(self, version: int) -> None:
         """Make the current weights `version`. Where versions are stored, all ranks gather the weights, and
@@ -358,4 +388,4 @@ class RayTrainer:
         for rank in self._ranks:
             # Ends the process at once, whatever it is at.
             ray.kill(rank)
-        self._ranks = []
+        self._ranks, self._news = [], []

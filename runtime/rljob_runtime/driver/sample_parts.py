@@ -58,7 +58,9 @@ def sample_parts(
     """What has `workers` generate, and what becomes of the responses; queue and reward functions run."""
     inputs = assembly.inputs
     training, settings = inputs.job.spec.training, inputs.settings
-    outbox = Outbox(queue.client, assembly.events, training.timeouts.stall_seconds)
+    outbox = Outbox(
+        queue.client, assembly.events, training.timeouts.stall_seconds, workers.trainer.fetch_ahead
+    )
     failures = _failures(inputs)
     lengths = LengthLog(inputs.options.folder, _lengths_header(inputs))
     curriculum = _curriculum(inputs)

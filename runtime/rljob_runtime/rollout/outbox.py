@@ -8,7 +8,7 @@ So the bytes of a waiting group are in memory twice: here and in the queue's hos
 A token of a response takes about 8 bytes in either; tests/bench/step_data.py measures it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rljob_runtime.queue.client import AsyncQueueClient, QueueError
 from rljob_runtime.samples import Group, decode_group, encode
@@ -22,9 +22,17 @@ class StaleGroup(RuntimeError):
 class Outbox:
     """Implements the rollouter's `GroupSink` and the training loop's `WaitingGroups` on a queue client."""
 
-    def __init__(self, queue: AsyncQueueClient, events: EventLog, put_seconds: float) -> None:
+    def __init__(
+        self,
+        queue: AsyncQueueClient,
+        events: EventLog,
+        put_seconds: float,
+        on_stored: Callable[[Sequence[int]], None] = lambda uids: None,
+    ) -> None:
         """`put_seconds` (spec.training.timeouts.stallSeconds): how long a put may wait, for the queue's host
-        above all: there is room for every group that was admitted."""
+        above all: there is room for every group that was admitted. `on_stored` is told of groups that the
+        queue has, by their uids; of one it may be told again."""
+        self._on_stored = on_stored
         self._queue = queue
         self._events = events
         self._put_seconds = put_seconds
@@ -56,12 +64,14 @@ class Outbox:
 
     async def _put(self, groups: Sequence[tuple[int, int, bytes]]) -> list[bool]:
         try:
-            return await self._queue.put(groups, timeout=self._put_seconds)
+            stored = await self._queue.put(groups, timeout=self._put_seconds)
         except QueueError as error:
             if not error.timed_out:
                 raise
             # The queue does not know what its callers' time-outs are set by.
             raise type(error)(f"{error} (spec.training.timeouts.stallSeconds)", timed_out=True) from None
+        self._on_stored([uid for (uid, *_), there in zip(groups, stored, strict=True) if there])
+        return stored
 
     def restore(self, frames: Sequence[bytes]) -> list[Group]:
         """Keep exactly these groups, from a checkpoint; `refill` puts them into the queue."""

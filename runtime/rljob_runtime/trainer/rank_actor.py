@@ -2,7 +2,7 @@
 
 Guarantees: rank 0 gets the step's groups from the queue, gives each other rank what it trains, and
 acknowledges them after they were trained (nothing is unpickled); where it cannot get them, every rank raises
-`GroupsMissing`. The driver makes each call on all ranks.
+`GroupsMissing`. The driver makes each call on all ranks, but for those that say otherwise.
 """
 
 import logging
@@ -20,7 +20,7 @@ from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, ServerSide, client_keys, server_keys
 from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.client import QueueError
-from rljob_runtime.samples import Group, decode_group
+from rljob_runtime.samples import Group
 from rljob_runtime.site import process_log
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart, created, of_one_start
@@ -28,6 +28,7 @@ from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.worker_start import record_start
 from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.groups_ahead import GroupsAhead
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.weights.adapter import version_bytes
 from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rendezvous
@@ -98,6 +99,8 @@ class TrainerActor:
         self._store: Any = None
         self._worker: TrainerWorker | None = None
         self._queue: QueueClient | None = None
+        self._ahead: GroupsAhead | None = None
+        """Gets groups from the queue, some before a step names them."""
         seconds = self._job.spec.training.timeouts.weight_update_seconds
         self._engines = EngineGroup(lambda transport: _sender(transport, seconds))
         self._step = 0
@@ -178,6 +181,11 @@ class TrainerActor:
             self._queue = QueueClient(
                 spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_QUEUE_SECONDS
             )
+            queue = self._queue
+            # As many as a step takes, which are the next one's.
+            self._ahead = GroupsAhead(
+                lambda uids: queue.get(uids, _QUEUE_SECONDS), self._job.spec.training.groups_per_step
+            )
         self._worker = worker
         log.info("rank %d of %d has the model", spec.rank, spec.world_size)
         self._idle_since = self._events.clock()
@@ -193,11 +201,10 @@ class TrainerActor:
         self._step = step
         groups: list[Group] | None = None
         failure: QueueError | msgspec.DecodeError | None = None
-        if self._queue is not None:
+        if self._ahead is not None:
             with self._events.span("get", step, groups=len(uids)):
                 try:
-                    frames = self._queue.get(sorted(uids), _QUEUE_SECONDS)
-                    groups = [decode_group(frame) for frame in frames]
+                    groups = self._ahead.take(sorted(uids))
                 except (QueueError, msgspec.DecodeError) as error:
                     failure = error
         try:
@@ -212,6 +219,12 @@ class TrainerActor:
         self._idle_since = self._events.clock()
         self._events.flush()
         return msgspec.msgpack.encode(metrics)
+
+    def fetch_ahead(self, uids: Sequence[int]) -> None:
+        """The queue has these groups, of which coming steps name theirs. On rank 0, beside a step; returns at
+        once."""
+        if self._ahead is not None:
+            self._ahead.tell(uids)
 
     def publish(self, version: int) -> None:
         """Make the weights as they are now `version`; on all ranks."""
@@ -277,6 +290,8 @@ class TrainerActor:
         self._engines.close()
         if self._queue is not None:
             self._queue.close()
+        if self._ahead is not None:
+            self._ahead.close()
         if self._worker is not None:
             self._worker.close()
             self._events.flush()

@@ -14,6 +14,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.ranks import RayTrainer, TrainerDied
+from rljob_runtime.fleet.worker_options import BESIDE
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.process_log import log_file
@@ -290,3 +291,59 @@ def test_a_call_of_ranks_that_were_lost_ends_none_that_took_their_place(
         assert killed == [first, second] and second.steps == 1
 
     run_virtual(main())
+
+
+async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call after the other, with all groups that came during the one before; its end is not told of here.
+    New ranks are not told of what was there before them."""
+    import ray
+
+    told: list[list[int]] = []
+    answers: list[asyncio.Future[None]] = []
+
+    class First:
+        def options(self, concurrency_group: str) -> Any:
+            assert concurrency_group == BESIDE
+            return self
+
+        def remote(self, uids: list[int]) -> asyncio.Future[None]:
+            told.append(uids)
+            answers.append(asyncio.get_running_loop().create_future())
+            return answers[-1]
+
+    async def settled() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(ray, "kill", lambda _: None)
+    trainer = trainer_alone()
+    trainer.fetch_ahead([0])
+    rank: Any = SimpleNamespace(fetch_ahead=First())
+    trainer._ranks = [rank, object()]
+    for uid in (1, 2, 3):
+        trainer.fetch_ahead([uid])
+        await settled()
+    assert told == [[1]]
+    answers[0].set_result(None)
+    await settled()
+    assert told == [[1], [2, 3]]
+    trainer.fetch_ahead([4])
+    trainer._kill()
+    answers[1].set_exception(ActorDiedError())
+    await settled()
+    trainer._ranks = [rank]
+    trainer.fetch_ahead([5])
+    await settled()
+    assert told == [[1], [2, 3], [5]]
+    answers[2].set_result(None)
+    await settled()
+
+
+def trainer_alone() -> RayTrainer:
+    """Without ranks."""
+    manifest = RLJob.model_validate(job())
+    options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+    route: Any = SimpleNamespace(root=None, transport="shm")
+    return RayTrainer(
+        manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route
+    )

@@ -79,6 +79,17 @@ async def test_a_put_that_takes_too_long_names_the_field_that_says_how_long(
         assert str(raised.value) == told
 
 
+async def test_who_is_to_know_is_told_what_the_queue_has() -> None:
+    """Not of a group that it refuses, which is trained; again of one that is put again."""
+    queue, told = Queue(), list[Sequence[int]]()
+    box = Outbox(cast(Any, queue), EventLog(None, 0, "driver", "driver"), 10.0, told.append)
+    await box(group(3))
+    await box(group(4))
+    queue.broker.ack([3], 0)
+    await box.refill()
+    assert told == [[3], [4], [4]]
+
+
 async def test_another_group_of_the_prompt_is_an_error() -> None:
     queue = Queue()
     await outbox(queue)(group(3))
