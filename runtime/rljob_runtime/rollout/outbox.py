@@ -4,7 +4,8 @@ Guarantees: a group is kept here until it is trained, so that a lost queue host 
 checkpoint has all that waits; putting it again is harmless, for the queue recognises it. That the queue has
 another group of its uid, which would be trained in its place, is an error.
 
-So the bytes of a waiting group are in memory twice: here and in the queue's host, which is on the same node.
+So the bytes of a waiting group are in memory twice: here and in the queue's host, which is on the same node;
+those of up to a step's groups once more on the trainer's rank 0.
 A token of a response takes about 8 bytes in either; tests/bench/step_data.py measures it.
 """
 
