@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 ADDRESS = "RLJOB_TESTS_FORKING"
@@ -123,15 +124,16 @@ def _become(
     before = _python_path()
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:] = search_path(folder, [each for each in sys.path if each not in before])
+    sys.path[:] = search_path(folder, sys.path, before)
     return Asked(kind, arguments)
 
 
-def search_path(first: str, before: list[str]) -> list[str]:
+def search_path(first: str, before: Sequence[str], left_out: Sequence[str] = ()) -> list[str]:
     """`sys.path` as a new Python has it in this environment: the folder of its script, or its own, and what
-    PYTHONPATH names go before all others."""
+    PYTHONPATH names go before all others. `before`: as this Python has it, where the first is its own folder;
+    `left_out` of that: what another PYTHONPATH named."""
     named = _python_path()
-    return [first, *named, *(each for each in before[1:] if each not in named)]
+    return [first, *named, *(each for each in before[1:] if each not in (*named, *left_out))]
 
 
 def _python_path() -> list[str]:
