@@ -11,8 +11,10 @@ import pytest_asyncio
 from rljob_runtime.engines.factory import as_the_first
 from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import EngineDied
-from tests.support.runtime.engines import started, vllm_engine
+from rljob_runtime.engines.vllm import VllmEngine
+from tests.support.runtime.engines import started
 from tests.support.runtime.tiny_models import (
+    PLAIN,
     check_log_probs,
     perturbed,
     published,
@@ -35,7 +37,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(base: Path) -> AsyncIterator[JointEngine]:
-    inside = [vllm_engine(base, f"joint/{place}", slots=SLOTS, length=256) for place in range(ENGINES)]
+    names = [f"joint/{place}" for place in range(ENGINES)]
+    # Not `vllm_engine`: the first finds out what room there is for all.
+    inside = [VllmEngine(name, base, PLAIN, SLOTS, 256, **vllm_device()) for name in names]
     on_cpu = vllm_device()["accelerator"] == "cpu"
     async with started(
         JointEngine("joint", inside, None if on_cpu else partial(as_the_first, inside))

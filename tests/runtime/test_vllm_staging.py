@@ -17,12 +17,22 @@ from rljob_runtime.weights.contents import tensor_shapes
 from tests.support.runtime.engines import started, vllm_engine
 from tests.support.runtime.gloo_group import GlooSender
 from tests.support.runtime.plain_linear import plain_linear
-from tests.support.runtime.tiny_models import check_log_probs, perturbed, request, tiny_model, weights_at
+from tests.support.runtime.tiny_models import (
+    check_log_probs,
+    perturbed,
+    request,
+    tiny_model,
+    vllm_device,
+    weights_at,
+)
 from tests.support.runtime.weight_receivers import meeting_place
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 SECONDS = 120
+over_gloo = pytest.mark.skipif(
+    vllm_device()["accelerator"] != "cpu", reason="on accelerators engines do over NCCL: test_nccl_weights.py"
+)
 
 
 class Site:
@@ -131,6 +141,7 @@ async def test_a_folder_that_is_damaged_changes_nothing(site: Site) -> None:
     assert await site.check() == {before}
 
 
+@over_gloo
 async def test_versions_are_broadcast_while_it_generates(site: Site) -> None:
     """Over gloo, which stands for NCCL; by one group."""
     meeting, sender = meeting_place(), GlooSender()
@@ -153,6 +164,7 @@ async def test_versions_are_broadcast_while_it_generates(site: Site) -> None:
     sender.close()
 
 
+@over_gloo
 async def test_an_engine_whose_group_breaks_generates_on_with_what_it_has(site: Site) -> None:
     """Until whoever sent to it finds that it will never have the version, and gives it up; so this is the
     last test."""

@@ -42,6 +42,8 @@ def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJo
         "parallel": {"maxTokensPerMicroBatch": 64},
     }
     accelerator = changes.pop("accelerator", "cpu")
+    if accelerator != "cpu":
+        training["rollout"]["engine"] = {"vllm": {}}
     for name, value in changes.items():
         training[name] = training.get(name, {}) | value if isinstance(value, dict) else value
     return RLJob.model_validate(
