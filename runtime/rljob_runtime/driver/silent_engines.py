@@ -2,7 +2,9 @@
 steps go on: what they run goes on elsewhere.
 
 Guarantees: it looks every tenth of the time after which an engine counts as silent, and asks only those
-engines that told of no token since the last look; each of them has a deadline to answer.
+engines that told of no token since the last look; each of them has a deadline to answer. A worker whose
+engines fall silent one after the other is one that keeps dying (`fleet.fleet`): the time in which an engine
+was silent is none in which it worked.
 """
 
 import asyncio
@@ -48,7 +50,8 @@ class SilentEngines:
             slot = slots[silent.number]
             what = f"generated nothing for {silent.seconds:.0f} s, while others generated"
             field = "spec.training.timeouts.stallSeconds"
-            self._pool.lost(slot, f"engine {slot.engine.name} has requests and {what} ({field})")
+            why = f"engine {slot.engine.name} has requests and {what} ({field})"
+            self._pool.lost(slot, why, silent_seconds=silent.since)
 
     def stuck(self) -> list[EngineSlot]:
         """Where nothing moves in the whole job: the engines that hold requests and stand still with them. One

@@ -34,7 +34,7 @@ POOLS = ("fast", "heavy")
 _AGAIN_SECONDS = 30.0
 """Time after which a version that could not be had is asked for again."""
 _SETTLED_SECONDS = 60.0
-"""A worker that lived this long after it joined did its work: its next death is not one in a row."""
+"""A worker that lived, and was not silent, for so long did its work: its next death is not one in a row."""
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class Fleet:
                 await self._close(member, slot.engine)
                 if not await self._still_there(member, why):
                     break
-                self._charge(member, why)
+                self._charge(member, slot, why)
                 self._say(f"{why}; {member.moved} requests move, a replacement starts")
         finally:
             if not self._closing:
@@ -263,8 +263,8 @@ class Fleet:
             log.info("closing what is left of %s: %s", member.worker.name, error)
         member.slot = None
 
-    def _charge(self, member: Member, why: str) -> None:
-        if self._clock() - member.joined_at > _SETTLED_SECONDS:
+    def _charge(self, member: Member, slot: EngineSlot, why: str) -> None:
+        if self._clock() - slot.silent_seconds - member.joined_at > _SETTLED_SECONDS:
             member.budget.worked()
         member.budget.failed(why, untried=not member.generated)
 

@@ -48,6 +48,8 @@ class EngineSlot:
     """Whether it is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
     """False once it was lost or removed."""
+    silent_seconds: float = 0.0
+    """For how long it had not done its work when it was lost for that."""
     running: int = 0
     """Requests placed on it that have not ended, submitted or about to be."""
     requests: dict[str, tuple[RequestKey, int]] = field(default_factory=dict)

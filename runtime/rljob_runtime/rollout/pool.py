@@ -153,9 +153,11 @@ class EnginePool:
             self._forget(slot)
             self._changed()
 
-    def lost(self, slot: EngineSlot, why: str) -> None:
-        """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens."""
+    def lost(self, slot: EngineSlot, why: str, silent_seconds: float = 0.0) -> None:
+        """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens.
+        `silent_seconds`: for how long it had not done its work by then."""
         if self._has(slot):
+            slot.silent_seconds = silent_seconds
             self._forget(slot)
             self._on_lost(slot, why)
             self._changed()

@@ -12,6 +12,7 @@ import pytest
 from rljob_runtime.driver.silent_engines import SilentEngines
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode
+from rljob_runtime.restarts import GivenUp, RestartBudget
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import RequestKey
@@ -139,6 +140,49 @@ def test_one_that_is_slow_and_moves_is_left_alone(masks: bool) -> None:
     assert watched.seconds >= 4 * STALL_SECONDS
     (why,) = [said for said in watched.job.said if "a replacement starts" in said]
     assert "the test is over" in why
+
+
+@pytest.mark.parametrize("worked", [0.0, 1500.0], ids=["from its start", "after it has worked"])
+def test_one_whose_every_engine_falls_silent_ends_the_job_unless_each_has_worked(worked: float) -> None:
+    """`worked`: for how many seconds each engine on its pod generates before it falls silent."""
+    starts = 0
+
+    async def falls_silent(job: ScaledJob) -> None:
+        nonlocal starts
+        pod = job.serving[0]
+        while True:
+            while not (working := job.cluster.working(pod)):  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(1)
+            starts += 1
+            (engine,) = working
+            await asyncio.sleep(worked)
+            while engine.alive and not engine._running:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.1)
+            stands_still(engine)
+            while engine.alive:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(1)
+
+    job = ScaledJob(
+        Scenario(
+            steps=60, groups_per_step=6, samples_per_prompt=2, max_staleness=4, engines=3, in_flight="keep",
+            max_running=4, stall_seconds=STALL_SECONDS, train_seconds=TRAIN_SECONDS,
+            length_of=lambda request: 3000 + request.seed % 500, max_response_tokens=4000,
+            timing=FakeTiming(step_seconds=0.02, load_seconds=0.02),
+            faults=lambda job: job.shepherd(falls_silent(job)),
+        )
+    )  # fmt: skip
+    reasons: list[str] = []
+    try:
+        job.run()
+    except* GivenUp as group:
+        reasons += map(str, group.exceptions)
+    if worked:
+        assert not reasons and starts > 1 + RestartBudget.limit
+    else:
+        (why,) = reasons
+        assert why.startswith("rollout worker fast-0 failed 4 times in a row;")
+        assert "generated nothing for 6" in why and "spec.training.timeouts.stallSeconds" in why
+        assert starts == 1 + RestartBudget.limit
 
 
 def test_where_the_whole_job_stands_still_those_that_were_just_given_requests_are_left_alone() -> None:
