@@ -169,17 +169,16 @@ class Held:
 
 
 @contextmanager
-def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[Held]:
-    """Hold a run's folder for the time of the body. Nothing is written there but the lock, until the job
-    begins by `Held.begin`. Raises `FolderRefused`."""
+def held(folder: Path, manifest: bytes, begin: Begin) -> Iterator[Held]:
+    """Hold a run's folder for the time of the body, for the job with this manifest. Nothing is written there
+    but the lock, until the job begins by `Held.begin`. Raises `FolderRefused`."""
     folder = folder.absolute()
     decision = _decided(folder, begin)
-    content = manifest.read_bytes()  # now: it may lie in the folder that is moved aside
     with ExitStack() as lock:
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             lock.enter_context(_locked(folder))
-        yield Held(folder, decision, content, lock)
+        yield Held(folder, decision, manifest, lock)
 
 
 def _decided(folder: Path, begin: Begin) -> Decision:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.given_files import read_text_file
 
 if TYPE_CHECKING:
     from rljob_runtime.authoring.answers import Answers
@@ -83,7 +84,7 @@ def from_verl(options: argparse.Namespace) -> int:
 
     script: Path = options.script
     try:
-        text = script.read_text(encoding="utf-8")
+        text = read_text_file(script)
     except OSError as error:
         return refuse(f"rljob: {script} cannot be read: {error.strerror}.")
     except UnicodeDecodeError:

@@ -91,7 +91,7 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
         start = OwnStart()
         start.add(of_command(created(), verdict.over, machine.ready))
         called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
-        with held(asked.folder, options.file, options.begin) as found:
+        with held(asked.folder, asked.manifest.source.text.encode(), options.begin) as found:
 
             def begin() -> None:
                 found.begin()
@@ -230,9 +230,12 @@ def _read(file: Path) -> Manifest:
     try:
         return read(file)
     except ManifestError as error:
+        if error.source is None:
+            raise
         from rljob_runtime.manifest.right_parts import check_right_parts
 
-        raise ManifestError([*error.findings, *check_right_parts(file, error.findings)]) from error
+        more = check_right_parts(file, error.source, error.findings)
+        raise ManifestError([*error.findings, *more]) from error
 
 
 def _check(file: Path) -> None:

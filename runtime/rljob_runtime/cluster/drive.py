@@ -12,7 +12,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -183,11 +182,10 @@ def _held(folder: Path, job: RLJob) -> Iterator[Held]:
     """Hold the run's folder, in which a run is gone on with. Raises `FolderRefused`."""
     deadline = time.monotonic() + _BUSY_SECONDS
     begin = Begin.RESUME if holds_run(folder) else Begin.NEW
-    with tempfile.TemporaryDirectory(prefix="rljob-") as temporary, ExitStack() as stack:
-        # The run's folder keeps a manifest, which `rljob export` reads: here it is the RLJob as it was read.
-        manifest = Path(temporary) / "job.yaml"
-        document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
-        manifest.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    # The run's folder keeps a manifest, which `rljob export` reads: here it is the RLJob as it was read.
+    document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
+    manifest = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).encode()
+    with ExitStack() as stack:
         while True:
             try:
                 found = stack.enter_context(held(folder, manifest, begin))

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.data.errors import COMPRESSED, GZIP, IN_LFS, LFS, one_line
+from rljob_runtime.given_files import read_bounded
 
 _AGAIN = "copy it from the model again"
+_BYTES = 256 << 20
+"""Most that is read. The largest tokenizers have some tens of megabytes."""
 _UTF16 = "it is UTF-16 text: write it as UTF-8"
 _OTHERS = {
     codecs.BOM_UTF8: "it begins with a byte order mark, which transformers does not read: write it as UTF-8 "
@@ -30,7 +33,7 @@ class NoJsonObject(ValueError):
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a file. Raises `NoJsonObject`, and `OSError`."""
-    content = path.read_bytes()
+    content = read_bounded(path, _BYTES)
     for begin, why in _OTHERS.items():
         if content.startswith(begin):
             raise NoJsonObject(f"{path}: {why}")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rljob_runtime.data.errors import COMPRESSED, GZIP, DataError
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.given_files import open_regular
 
 LENGTHS_FILE = "lengths.jsonl"
 """Name of the file in a run's folder."""
@@ -130,8 +131,8 @@ def read_length_trace(path: Path, newest: int | None = None) -> LengthTrace:
     """The trace at `path`; of a file with more than `newest` bytes only what is in the last ones, where that
     is given. Raises `LengthTraceError`."""
     try:
-        with path.open("rb") as file:
-            columns = _Columns(path, _header(path, file.readline()))
+        with open_regular(path) as file:
+            columns = _Columns(path, _header(path, file.readline(_HEADER_BYTES)))
             begin = file.tell()
             if newest is not None and (left := file.seek(0, os.SEEK_END) - newest) > begin:
                 file.seek(left)
@@ -149,12 +150,14 @@ def read_length_trace(path: Path, newest: int | None = None) -> LengthTrace:
 def read_header(path: Path) -> TraceHeader:
     """The first line of the trace at `path`. Raises `LengthTraceError`."""
     try:
-        with path.open("rb") as file:
-            return _header(path, file.readline())
+        with open_regular(path) as file:
+            return _header(path, file.readline(_HEADER_BYTES))
     except OSError as error:
         raise LengthTraceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
+_HEADER_BYTES = 1 << 20
+"""Longest first line that is read, of what may be any file."""
 _decode_header = msgspec.json.Decoder(TraceHeader).decode
 _decode_line = msgspec.json.Decoder(ResponseLine).decode
 

@@ -7,6 +7,7 @@ for parquet files, whose two columns are held.
 
 import weakref
 from array import array
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from rljob_runtime.data.rows import (
 )
 from rljob_runtime.data.shuffle import mix
 from rljob_runtime.data.tables import open_hugging_face, open_parquet
+from rljob_runtime.given_files import open_regular
 
 _NAMED_ROWS = 100
 """Rows that are looked at to name the fields that there are."""
 
-
+_LINE_BYTES = 256 << 20
+"""More than any row has."""
 _OTHERS = {
     b"\xff\xfe": "the file is UTF-16 text: write it as UTF-8",
     b"\xfe\xff": "the file is UTF-16 text: write it as UTF-8",
@@ -54,7 +57,7 @@ class JsonlSource:
         self._starts = array("q")
         self._lines = array("q")
         try:
-            self._file = path.open("rb")
+            self._file = open_regular(path)
         except OSError as error:
             raise unreadable(path, error) from error
         # Open for as long as there is somebody who may ask for a row; nobody else knows when that is over.
@@ -63,7 +66,12 @@ class JsonlSource:
 
     def _index(self, limit: int | None) -> None:
         position = 0
-        for number, line in enumerate(self._file, start=1):
+        for number, line in enumerate(iter(partial(self._file.readline, _LINE_BYTES), b""), start=1):
+            if len(line) == _LINE_BYTES:
+                raise DataError(
+                    f"{self.name}:{number}: a line of {_LINE_BYTES >> 20} MiB or more: the file is no "
+                    "JSON Lines, which has an object on each line"
+                )
             if line.strip():
                 self._starts.append(position)
                 self._lines.append(number)

@@ -26,6 +26,7 @@ from rljob_runtime.data.errors import (
 )
 from rljob_runtime.data.images import has_content, refusal, suspects
 from rljob_runtime.data.rows import Row, Source, field_names, left_out_of, names_of, to_row
+from rljob_runtime.given_files import open_regular
 
 _MAGIC = b"PAR1"
 """What a parquet file begins and ends with."""
@@ -39,7 +40,7 @@ def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
     from pyarrow import parquet
 
     try:
-        path.open("rb").close()  # its error is clearer than pyarrow's
+        open_regular(path).close()  # its error is clearer than pyarrow's
         with parquet.ParquetFile(path) as file:
             names = [field.name for field in file.schema_arrow]
             there = {field.name: _fields_of(field.type) for field in file.schema_arrow}

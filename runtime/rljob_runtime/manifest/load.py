@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
 from rljob_api.errors import Problem, blank, nearest, problems, yaml_fields
+from rljob_runtime.given_files import read_text_file
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 from rljob_runtime.manifest.unset import unset
 
@@ -33,6 +34,9 @@ class Finding:
 
 class ManifestError(ValueError):
     """The manifest cannot be run; `findings` says why, in the order of the file."""
+
+    source: YamlSource | None = None
+    """The document, where fields are wrong."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = sorted(findings, key=lambda finding: finding.line)
@@ -67,7 +71,7 @@ def read_source(path: Path) -> YamlSource:
     """The YAML document at a path; raises `ManifestError`."""
     name = str(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
+        text = read_text_file(path, "utf-8-sig")  # with or without a byte order mark
     except OSError as error:
         reason = error.strerror or str(error)
         raise ManifestError([Finding(name, 1, Problem((), f"cannot be read: {reason}"))]) from error
@@ -88,7 +92,12 @@ def read(path: Path) -> Manifest:
     wrong = _check_kind(source.value)
     if wrong:
         raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
-    return Manifest(path, validated(RLJob, name, source, unset(source.value)), source)
+    try:
+        job = validated(RLJob, name, source, unset(source.value))
+    except ManifestError as error:
+        error.source = source
+        raise
+    return Manifest(path, job, source)
 
 
 def validated(model: type[_M], name: str, source: YamlSource, more: Iterable[Problem] = ()) -> _M:

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from rljob_api import RLJob
 from rljob_api.errors import Path, problems
-from rljob_runtime.manifest.load import Finding, ManifestError, read_source
+from rljob_runtime.manifest.load import Finding
+from rljob_runtime.manifest.source import YamlSource
 
 _ALL = frozenset({"model", "tokenizer", "data", "reward", "evaluation"})
 _NEEDS: dict[str | int, frozenset[str]] = {
@@ -32,15 +33,11 @@ _ROUNDS = 6
 what lacks a field goes whole."""
 
 
-def check_right_parts(file: File, wrong: Sequence[Finding]) -> list[Finding]:
-    """What is wrong with what the right parts of a manifest refer to, where `wrong` are its fields that are
-    not; nothing where it cannot be told which parts are right."""
+def check_right_parts(file: File, source: YamlSource, wrong: Sequence[Finding]) -> list[Finding]:
+    """What is wrong with what the right parts of the manifest in `file` refer to, where `wrong` are its
+    fields that are not; nothing where it cannot be told which parts are right."""
     from rljob_runtime.manifest.checks import check_job
 
-    try:
-        source = read_source(file)
-    except ManifestError:
-        return []
     job, taken_out = _without_wrong(source.value, [each.problem.path for each in wrong])
     if job is None:
         return []

@@ -6,7 +6,7 @@ in one pass are reported together.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -30,6 +30,8 @@ class YamlSource:
     """Line, from 1, of every mapping key and list item."""
     blank: tuple[Path, ...] = ()
     """Keys behind which nothing is written, not even null."""
+    text: str = ""
+    """All of the file."""
 
     def line(self, path: Path) -> int:
         """Line of the field at a path, or of the nearest field above it that is written down."""
@@ -94,7 +96,7 @@ def parse(text: str) -> YamlSource:
             raise YamlError(
                 [(1, "the file must hold fields with values (manifests begin with apiVersion and kind)")]
             )
-        return _Reader(loader).read(node)
+        return replace(_Reader(loader).read(node), text=text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {what(error, text)}")]) from error

@@ -50,7 +50,7 @@ def test_a_look_refuses_what_a_hold_would_and_leaves_everything_as_it_is(
         with pytest.raises(FolderRefused) if refused else nullcontext():
             look(run, begin)
         assert sorted(tmp_path.rglob("*")) == before
-        with held(run, manifest, Begin.AUTO_RESUME) as found, pytest.raises(FolderRefused):
+        with held(run, manifest.read_bytes(), Begin.AUTO_RESUME) as found, pytest.raises(FolderRefused):
             found.begin()
             look(run, begin)
 
@@ -59,7 +59,7 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Pat
     manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
     seen = []
     for finish in (False, False, True, False, False):
-        with held(run, manifest, Begin.AUTO_RESUME) as found:
+        with held(run, manifest.read_bytes(), Begin.AUTO_RESUME) as found:
             seen.append(found.resumes)
             found.begin()
             assert find(run) is Found.UNFINISHED, "whatever it was before"
@@ -75,7 +75,7 @@ def test_a_finished_run_that_is_resumed_is_unfinished_until_it_ends(tmp_path: Pa
     begun(run, manifest)
     mark_finished(run)
     begun(run, manifest, Begin.RESUME)
-    with held(run, manifest, Begin.AUTO_RESUME) as found:
+    with held(run, manifest.read_bytes(), Begin.AUTO_RESUME) as found:
         assert found.resumes
 
 
@@ -92,7 +92,7 @@ def test_until_the_job_begins_an_earlier_run_stays_as_it_is(
         mark_finished(run)
     manifest.write_text("kind: RLJob\n# changed\n")
     before = content(tmp_path)
-    with held(run, manifest, begin):
+    with held(run, manifest.read_bytes(), begin):
         assert content(tmp_path) == before
     assert content(tmp_path) == before
     begun(run, manifest, begin)
@@ -106,7 +106,7 @@ def test_until_the_job_begins_an_earlier_run_stays_as_it_is(
 
 def test_a_new_run_that_was_refused_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
     manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
-    with held(run, manifest, Begin.NEW):
+    with held(run, manifest.read_bytes(), Begin.NEW):
         (run / "driver.log").write_text("refused\n")
     assert find(run) is Found.NOTHING
     begun(run, manifest)
@@ -125,7 +125,7 @@ def test_where_the_manifest_cannot_be_written_the_run_is_as_finished_as_it_was(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with held(run, manifest, Begin.RESUME) as found:
+    with held(run, manifest.read_bytes(), Begin.RESUME) as found:
         monkeypatch.setattr(Path, "write_bytes", full)
         with pytest.raises(FolderFailed, match="No space left"):
             found.begin()
@@ -135,14 +135,14 @@ def test_where_the_manifest_cannot_be_written_the_run_is_as_finished_as_it_was(
 def test_a_restart_by_the_manifest_in_the_folder_itself(tmp_path: Path) -> None:
     run = tmp_path / "run"
     begun(run, write(tmp_path / "job.yaml"))
-    with held(run, run / "job.yaml", Begin.RESTART) as found:
+    with held(run, (run / "job.yaml").read_bytes(), Begin.RESTART) as found:
         found.begin()
         assert (run / "job.yaml").read_text() == (tmp_path / "run.1" / "job.yaml").read_text()
 
 
 def test_a_new_folder_holds_the_manifest(tmp_path):
     path = write(tmp_path / "job.yaml")
-    with held(tmp_path / "a" / "b", path, Begin.NEW) as found:
+    with held(tmp_path / "a" / "b", path.read_bytes(), Begin.NEW) as found:
         assert found.folder == tmp_path / "a" / "b"
         found.begin()
         assert (found.folder / "job.yaml").read_text() == path.read_text()
@@ -151,7 +151,7 @@ def test_a_new_folder_holds_the_manifest(tmp_path):
 def test_restart_keeps_earlier_runs(tmp_path):
     path = write(tmp_path / "job.yaml")
     for number in range(3):
-        with held(tmp_path / "run", path, Begin.RESTART) as found:
+        with held(tmp_path / "run", path.read_bytes(), Begin.RESTART) as found:
             found.begin()
             assert not (found.folder / "mark").exists()
             (found.folder / "mark").write_text(str(number))
@@ -164,7 +164,7 @@ def test_resume_goes_on_in_the_folder(tmp_path):
     folder = begun(tmp_path / "run", path)
     (folder / "mark").write_text("")
     path.write_text(path.read_text() + "# changed\n")
-    with held(folder, path, Begin.RESUME) as found:
+    with held(folder, path.read_bytes(), Begin.RESUME) as found:
         found.begin()
         assert (folder / "mark").exists()
         assert "# changed" in (folder / "job.yaml").read_text()
@@ -173,7 +173,7 @@ def test_resume_goes_on_in_the_folder(tmp_path):
 def test_resume_from_the_folders_own_manifest(tmp_path):
     folder = begun(tmp_path / "run", write(tmp_path / "job.yaml"))
     before = (folder / "job.yaml").read_text()
-    with held(folder, folder / "job.yaml", Begin.RESUME) as found:
+    with held(folder, (folder / "job.yaml").read_bytes(), Begin.RESUME) as found:
         found.begin()
         assert (folder / "job.yaml").read_text() == before
 
@@ -201,7 +201,7 @@ def test_refusals_change_nothing(tmp_path, content, begin, words):
     manifest = write(tmp_path / "job.yaml")
     with (
         pytest.raises(FolderRefused, match=words),
-        held(folder, manifest, begin),
+        held(folder, manifest.read_bytes(), begin),
     ):
         pytest.fail("the folder was given out")
     assert sorted(tmp_path.rglob("*")) == sorted([*before, manifest])
@@ -210,12 +210,12 @@ def test_refusals_change_nothing(tmp_path, content, begin, words):
 @pytest.mark.parametrize("begin", [Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME])
 def test_one_process_at_a_time(tmp_path, begin):
     manifest = write(tmp_path / "job.yaml")
-    with held(tmp_path / "run", manifest, Begin.NEW) as found:
+    with held(tmp_path / "run", manifest.read_bytes(), Begin.NEW) as found:
         found.begin()
         folder = found.folder
         with (
             pytest.raises(FolderRefused, match="another rljob is running"),
-            held(folder, manifest, begin),
+            held(folder, manifest.read_bytes(), begin),
         ):
             pytest.fail("the folder was given out twice")
         assert holds_run(folder)
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Pa
     if begin is not Begin.NEW:
         write(run / "job.yaml")
     words = r"run cannot be used: Is a directory; name another with --output"
-    with pytest.raises(FolderRefused, match=words), held(run, manifest, begin):
+    with pytest.raises(FolderRefused, match=words), held(run, manifest.read_bytes(), begin):
         pytest.fail("the folder was given out")
 
 
@@ -258,20 +258,20 @@ def test_what_may_pass_is_told_apart_from_what_stays(
     monkeypatch.setattr(Path, "mkdir", refuse)
     with (
         pytest.raises(FolderRefused, match=os.strerror(code)) as caught,
-        held(tmp_path / "run", manifest, Begin.NEW),
+        held(tmp_path / "run", manifest.read_bytes(), Begin.NEW),
     ):
         pytest.fail("the folder was given out")
     assert type(caught.value) is kind
 
 
 def test_an_error_of_the_run_itself_is_not_one_of_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), held(tmp_path / "run", write(tmp_path / "job.yaml"), Begin.NEW):
+    with pytest.raises(PermissionError), held(tmp_path / "run", b"", Begin.NEW):
         raise PermissionError("the run's own")
 
 
 def begun(run: Path, manifest: Path, begin: Begin = Begin.NEW) -> Path:
     """The folder of a run that has begun, and has ended."""
-    with held(run, manifest, begin) as found:
+    with held(run, manifest.read_bytes(), begin) as found:
         found.begin()
     return run
 
@@ -294,7 +294,7 @@ def test_a_folder_with_a_manifest_of_its_own_is_no_run(tmp_path: Path, begin: Be
     words = "holds (other files; name another folder|no run that --resume could go on with)"
     with pytest.raises(FolderRefused, match=words):
         look(tmp_path, begin)
-    with pytest.raises(FolderRefused, match=words), held(tmp_path, manifest, begin):
+    with pytest.raises(FolderRefused, match=words), held(tmp_path, manifest.read_bytes(), begin):
         pytest.fail("the folder was given out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "model"]
 

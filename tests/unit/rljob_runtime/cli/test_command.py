@@ -123,7 +123,7 @@ def test_run_refuses_a_folder_with_a_run_before_it_starts_anything(tmp_path, cap
     monkeypatch.setattr(manifest_commands, "checking", None)
     path = write(tmp_path / "job.yaml", {"training.rollout.engine": {"torch": {}}})
     folder = tmp_path / "run"
-    with held(folder, path, Begin.NEW) as found:
+    with held(folder, path.read_bytes(), Begin.NEW) as found:
         found.begin()
     assert main(["run", str(path), "--output", str(folder)]) == 2
     err = capsys.readouterr().err
@@ -207,7 +207,7 @@ def test_a_folder_of_no_possible_name(tmp_path, capsys):
 def test_fit_of_a_run_without_events(tmp_path, capsys):
     path = write(tmp_path / "job.yaml")
     folder = tmp_path / "run"
-    with held(folder, path, Begin.NEW) as found:
+    with held(folder, path.read_bytes(), Begin.NEW) as found:
         found.begin()
     assert main(["trace", "fit", str(folder)]) == 2
     assert capsys.readouterr().err == (

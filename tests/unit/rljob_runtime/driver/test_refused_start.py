@@ -125,7 +125,7 @@ def run(tmp_path: Path) -> Path:
     """A run of three steps, which has done all of them."""
     folder, file = tmp_path / "run", tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job()))
-    with held(folder, file, Begin.NEW) as found:
+    with held(folder, file.read_bytes(), Begin.NEW) as found:
         found.begin()
     wanted = RLJob.model_validate(job())
     checkpoint_in(folder / CHECKPOINTS, wanted, tmp_path)
@@ -144,7 +144,7 @@ def asked(run: Path, changes: dict[str, Any], begin: Begin, site: OpenSite = no_
     taken: list[bool] = []
     document = job(changes)
     (folder / "job.yaml").write_text(yaml.safe_dump(document))
-    with held(run, folder / "job.yaml", begin) as found:
+    with held(run, (folder / "job.yaml").read_bytes(), begin) as found:
         options = RunOptions(
             found.folder, folder, found.resumes, live=False, begin=lambda: taken.append(True)
         )

@@ -50,7 +50,7 @@ def test_an_export_takes_the_place_of_an_earlier_one_alone(tmp_path, capsys, for
     """A run's records were written over, where --output named them."""
     manifest = tmp_path / "job.yaml"
     manifest.write_text(json.dumps(job()))
-    with held(tmp_path / "run", manifest, Begin.NEW) as found:
+    with held(tmp_path / "run", manifest.read_bytes(), Begin.NEW) as found:
         found.begin()
     folder = write_run(tmp_path / "run", Job(steps=2))
     command = ["trace", "export", str(folder), "--format", form, "--output"]
@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path):
 def test_the_command(tmp_path, capsys):
     (tmp_path / "job.yaml").write_text(json.dumps(job()))
     folder = tmp_path / "run"
-    with held(folder, tmp_path / "job.yaml", Begin.NEW) as found:
+    with held(folder, (tmp_path / "job.yaml").read_bytes(), Begin.NEW) as found:
         found.begin()
     assert main(["trace", "export", str(folder)]) == 2
     assert "has no event" in capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_the_command_writes_lines_that_a_receiver_takes(
 ) -> None:
     folder = tmp_path / "run"
     (tmp_path / "job.yaml").write_text(json.dumps(job()))
-    with held(folder, tmp_path / "job.yaml", Begin.NEW) as found:
+    with held(folder, (tmp_path / "job.yaml").read_bytes(), Begin.NEW) as found:
         found.begin()
     (folder / "events").symlink_to(run / "events")
     assert main(["trace", "export", str(folder), "--format", "otlp"]) == 0

@@ -1,0 +1,72 @@
+"""Opens files whose paths a person gives, which may name anything: a device, a pipe, a file of a disk's size.
+
+Guarantees: nothing is read without end, and nobody is waited for who does not come: a file is a regular one,
+or of a bounded size and with somebody who writes it; anything else is an `OSError` whose `strerror` says what
+is wrong and what to do.
+"""
+
+import errno
+import io
+import os
+import select
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+TEXT_BYTES = 4 << 20
+"""Longest text: a manifest or a script. The API server takes no object of more than three megabytes."""
+WRITER_SECONDS = 10.0
+"""How long somebody may take to open a pipe that is read. Who has it open may take any time."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, to be read at any place, as data are. Raises `OSError`."""
+    # A pipe that nobody writes would be waited for.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    try:
+        # A folder has been refused already.
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            why = "it is a device or a pipe, and must be a file: write it to one"
+            raise OSError(errno.EINVAL, why, str(path))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_text_file(path: Path, encoding: str = "utf-8") -> str:
+    """The text of a file, or of a pipe as of `<(command)`, with the line breaks of Unix. Raises `OSError` and
+    `UnicodeDecodeError`."""
+    return read_bounded(path, TEXT_BYTES).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """What is in a file or a pipe, which must have no more than `most` bytes. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        content = bytearray()
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            content += _begin(file, path)
+        os.set_blocking(descriptor, True)
+        while len(content) <= most and (more := file.read(min(1 << 20, most + 1 - len(content)))):
+            content += more
+    if len(content) > most:
+        why = f"it has more than {most >> 20} MiB, and cannot be what is to be named here"
+        raise OSError(errno.EFBIG, why, str(path))
+    return bytes(content)
+
+
+def _begin(pipe: io.FileIO, path: Path) -> bytes:
+    """The first byte of a pipe that does not block, where it had to be read to find out whether anybody
+    writes it. Raises `OSError` where nobody does in time."""
+    poll = select.poll()
+    # That a writer has gone is told without being asked for.
+    poll.register(pipe, select.POLLIN)
+    for seconds in (0, WRITER_SECONDS):
+        if poll.poll(1000 * seconds):
+            return b""
+        begin = pipe.read(1)
+        # None: somebody has it open, and has yet to write.
+        if begin is None or begin:
+            return begin or b""
+    raise OSError(errno.EPIPE, "it is a pipe that nobody writes", str(path))
