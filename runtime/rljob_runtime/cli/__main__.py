@@ -2,7 +2,7 @@
 
 import sys
 
-from rljob_runtime.cli.command import main
+from rljob_runtime.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

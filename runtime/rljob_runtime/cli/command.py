@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rljob_runtime.cli.arguments import parser
-from rljob_runtime.cli.endings import INTERRUPTED, fail, refuse
+from rljob_runtime.cli.early_interrupt import INTERRUPTED
+from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.cli.extensions import CommandMissing
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.view.lasting import discard

@@ -13,12 +13,11 @@ from typing import NoReturn
 
 import psutil
 
+from rljob_runtime.cli.early_interrupt import INTERRUPTED
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.site.descendants import kill_descendants
 from rljob_runtime.site.ray_end import wait_for_end
 
-INTERRUPTED = "rljob: interrupted."
-"""What Ctrl-C is answered with, where there is nothing more to say."""
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 

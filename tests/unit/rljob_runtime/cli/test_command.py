@@ -1,5 +1,6 @@
 """The command line: what is printed where, and exit codes."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -240,6 +241,28 @@ def test_an_interrupt_is_no_traceback(tmp_path, capsys, monkeypatch):
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith(f"{wrong}:")
     assert told[-1] == "rljob: interrupted."
+
+
+@pytest.mark.parametrize("module", ["command", "arguments"])
+def test_an_interrupt_while_it_is_imported_is_no_traceback(module, tmp_path):
+    """Ctrl-C in the first moments of a command, in a process as a person starts it."""
+    pressed = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('it went on')\n"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.abc, importlib.util, sys\n"
+        "class Pressed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == 'rljob_runtime.cli.{module}':\n"
+        "            return importlib.util.spec_from_loader(name, self)\n"
+        "    def get_source(self, name):\n"
+        f"        return {pressed!r}\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-m", "rljob_runtime.cli", "validate", "job.yaml"],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (130, "rljob: interrupted.\n")
 
 
 def test_a_file_that_breaks_the_checks_loses_no_finding_of_others(tmp_path, capsys, monkeypatch):
