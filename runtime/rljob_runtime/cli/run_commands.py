@@ -9,7 +9,25 @@ from pathlib import Path
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.run_folder import holds_run
+from rljob_runtime.run_folder import Found, find, holds_run
+
+
+def _refusal(folder: Path) -> str | None:
+    """Why nothing can be told of a run in a folder; None where one was started there."""
+    if not holds_run(folder):
+        return f"{folder} holds no run; give the folder that `rljob run` wrote"
+    if find(folder) in (Found.FINISHED, Found.UNFINISHED):
+        return None
+    from rljob_runtime.data.length_trace import LENGTHS_FILE
+    from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
+    from rljob_runtime.trace.record.metrics_log import METRICS_FILE
+    from rljob_runtime.trace.record.sample_log import SAMPLES_FILE
+
+    # Somebody may have copied what a run has recorded, and no more.
+    records = (EVENTS_FOLDER, METRICS_FILE, LENGTHS_FILE, SAMPLES_FILE)
+    if any((folder / name).exists() for name in records):
+        return None
+    return f"{folder} holds a manifest and no run of it; give the folder that `rljob run` wrote"
 
 
 def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -18,10 +36,8 @@ def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
     @wraps(command)
     def checked(options: argparse.Namespace) -> int:
         try:
-            if not holds_run(options.folder):
-                return refuse(
-                    f"rljob: {options.folder} holds no run; give the folder that `rljob run` wrote."
-                )
+            if (why := _refusal(options.folder)) is not None:
+                return refuse(f"rljob: {why}.")
             return command(options)
         except OSError as error:
             # Without a name it is the output: `command.main` tells of it.

@@ -139,6 +139,16 @@ def test_report_of_no_run(tmp_path, capsys):
     assert "holds no run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["report", "samples", "trace fit", "trace responses", "trace export"])
+def test_a_persons_own_folder_with_a_manifest_is_no_run(command, tmp_path, capsys):
+    """Nothing is written into it."""
+    write(tmp_path / "job.yaml")
+    (tmp_path / "train.jsonl").touch()
+    assert main([*command.split(), str(tmp_path)]) == 2
+    assert "holds a manifest and no run of it" in capsys.readouterr().err
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["job.yaml", "train.jsonl"]
+
+
 def test_simulate_prints_what_a_job_would_do(tmp_path, capsys):
     path = write(tmp_path / "job.yaml")
     assert main(["simulate", str(path), "--seeds", "1", "--steps", "2"]) == 0

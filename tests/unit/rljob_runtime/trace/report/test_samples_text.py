@@ -18,6 +18,7 @@ from tests.support.runtime.said import line
 
 def run_of(folder: Path, *rows: SampleLine, kept: int = 32) -> Path:
     folder.mkdir(exist_ok=True)
+    (folder / ".lock").touch()
     (folder / "job.yaml").write_text(yaml.safe_dump(job({"training.profiling.samplesPerStep": kept})))
     log = SampleLog(folder)
     log.begin(0)
