@@ -18,15 +18,17 @@ Each variant is written as soon as it is measured, beside ours of the same shape
 - `defaults`: FSDP1 with the values of verl's own configuration;
 - `fsdp2`: the same with FSDP2.
 
-All but `triton` use flash-attn's Triton cross-entropy where flash-attn is installed, as verl does. Without
-kernels of flash-attn that work, attention is torch's, with a mask, and the figure's name says so; so it does
-where the micro-batch had to be smaller for the memory. Needs verl and what it imports; on a CPU, a platform
-plugin of verl for CPUs too (VERL_USE_EXTERNAL_MODULES, VERL_PLATFORM, VERL_ENGINE_DEVICE).
+All but `triton` use flash-attn's Triton cross-entropy where flash-attn is installed, as verl does. Where it
+was installed without kernels, `peers/kernels` stands in for them. Without kernels that work, attention is
+torch's, with a mask, and the figure's name says so; so it does where the micro-batch had to be smaller for
+the memory. Needs verl and what it imports; on a CPU, a platform plugin of verl for CPUs too
+(VERL_USE_EXTERNAL_MODULES, VERL_PLATFORM, VERL_ENGINE_DEVICE).
 """
 
 import argparse
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import socket
@@ -53,6 +55,7 @@ from tests.bench.verl_step_rows import padded
 
 FLASH = "flash_attention_2"
 TORCH = "sdpa"
+KERNELS = Path(__file__).parent / "peers" / "kernels"
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,12 @@ def one_rank() -> None:
         os.environ["VERL_DISABLE_FLASH_ATTN_CE"] = "1"
 
 
+def offer_kernels() -> None:
+    """Have flash-attn find the kernels that torch has, where it was installed without its own."""
+    if importlib.util.find_spec("flash_attn_2_cuda") is None:
+        sys.path.append(str(KERNELS))
+
+
 def flash_entropy() -> bool:
     """Whether verl computes log-probabilities with flash-attn's cross-entropy."""
     from verl.utils.torch_functional import FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE
@@ -320,6 +329,7 @@ def main() -> None:
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     one_rank()
+    offer_kernels()
     # verl keeps errors of imports that failed, and they keep the calls that led there, with all they hold:
     # nothing here; inside `worker` it would be the weights of the first variant.
     importlib.import_module("verl.workers.engine_workers")

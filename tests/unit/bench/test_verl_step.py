@@ -1,9 +1,12 @@
 """How verl's trainer is measured where kernels or memory are wanting, and what it is compared with."""
 
+import importlib.util
+import sys
+
 import pytest
 import torch
 
-from tests.bench.verl_step import FLASH, TORCH, Attempt, ours
+from tests.bench.verl_step import FLASH, TORCH, Attempt, offer_kernels, ours
 
 OUT_OF_MEMORY, OTHER = torch.OutOfMemoryError("no memory"), RuntimeError("no such kernel")
 WISHED = Attempt(FLASH, 16384)
@@ -46,3 +49,12 @@ def test_ours_of_the_same_shape_with_all_gains():
     ]
     assert ours(rows, "1.7b") == {"TFLOP/s": 300.0, "tokens/s": 20_000.0}
     assert ours(rows, "tiny") == {}
+
+
+def test_the_stand_in_for_kernels_of_flash_attn_is_found_by_itself(monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("/kernels")])
+    offer_kernels()
+    assert importlib.util.find_spec("flash_attn_2_cuda") is not None
+    offered = list(sys.path)
+    offer_kernels()
+    assert sys.path == offered
