@@ -30,8 +30,6 @@ class SilentEngine:
     number: int
     seconds: float
     """How long it has had requests without generating a token."""
-    since: float
-    """Time that has passed, whatever it did in it, since the last look before its newest token was seen."""
 
 
 @dataclass
@@ -41,8 +39,6 @@ class _Seen:
     tokens: int
     moved_in: int
     """The look in which a token was seen last, or in which it was seen first."""
-    moved_after: float
-    """When the look before that one was."""
     works: bool
     """Whether it did when it was looked at last."""
     asked: int | None = None
@@ -78,19 +74,14 @@ class EngineSilence:
     ) -> list[SilentEngine]:
         """The engines that are silent now. `engines`: all that are there; `asked`: what those said that were
         asked, and answered; `now`: in seconds of any clock that does not go back."""
-        before = now if self._looked_at is None else self._looked_at
-        elapsed = min(now - before, self._longest)
+        elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, self._longest)
         self._looked_at = now
         if self._moved_last:
             self._moved_in = self._look
         self._look += 1
         self._moved_last = False
-        self._seen = {
-            each.number: self._updated(each, asked.get(each.number), elapsed, before) for each in engines
-        }
-        found = [
-            SilentEngine(number, seen.quiet, now - seen.moved_after) for number, seen in self._seen.items()
-        ]
+        self._seen = {each.number: self._updated(each, asked.get(each.number), elapsed) for each in engines}
+        found = [SilentEngine(number, seen.quiet) for number, seen in self._seen.items()]
         return [each for each in found if each.seconds >= self._seconds and self._others_went_on(each.number)]
 
     def stood_still(self, number: int) -> bool:
@@ -102,14 +93,14 @@ class EngineSilence:
         seen = self._seen.get(engine.number)
         return seen is not None and engine.tokens <= seen.tokens
 
-    def _updated(self, engine: EngineLook, asked: int | None, elapsed: float, before: float) -> _Seen:
+    def _updated(self, engine: EngineLook, asked: int | None, elapsed: float) -> _Seen:
         seen = self._seen.get(engine.number)
         if seen is None:
-            return _Seen(engine.tokens, self._look, before, engine.works)
+            return _Seen(engine.tokens, self._look, engine.works)
         more = asked is not None and seen.asked is not None and asked > seen.asked
         if more or not self._unmoved(engine):
             self._moved_last = True
-            return _Seen(engine.tokens, self._look, before, engine.works, asked)
+            return _Seen(engine.tokens, self._look, engine.works, asked)
         if engine.works and seen.works:
             seen.quiet += elapsed
         seen.works = engine.works

@@ -51,7 +51,7 @@ class SilentEngines:
             what = f"generated nothing for {silent.seconds:.0f} s, while others generated"
             field = "spec.training.timeouts.stallSeconds"
             why = f"engine {slot.engine.name} has requests and {what} ({field})"
-            self._pool.lost(slot, why, silent_seconds=silent.since)
+            self._pool.lost(slot, why, silent=True)
 
     def stuck(self) -> list[EngineSlot]:
         """Where nothing moves in the whole job: the engines that hold requests and stand still with them. One

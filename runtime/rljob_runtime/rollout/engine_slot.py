@@ -48,8 +48,10 @@ class EngineSlot:
     """Whether it is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
     """False once it was lost or removed."""
+    told_at: float | None = None
+    """When it told of tokens last, in seconds of the pool's clock; None before that."""
     silent_seconds: float = 0.0
-    """For how long it had not done its work when it was lost for that."""
+    """For how long it had not done its work when it was lost for that; infinite where it never had."""
     running: int = 0
     """Requests placed on it that have not ended, submitted or about to be."""
     requests: dict[str, tuple[RequestKey, int]] = field(default_factory=dict)
@@ -99,12 +101,13 @@ class EngineSlot:
             self.idle_since = now
             self.drained.set()
 
-    def tell(self, tokens: Mapping[str, int]) -> None:
-        """It has told how many tokens these requests have, by request id; what others have is passed over."""
+    def tell(self, tokens: Mapping[str, int], now: float) -> None:
+        """It has told `now` how many tokens these requests have, by request id; others are passed over."""
         for request_id, count in tokens.items():
             if request_id in self.requests and count > (before := self.told.get(request_id, 0)):
                 self.told[request_id] = count
                 self.tokens += count - before
+                self.told_at = now
 
     def idle(self, now: float) -> float:
         """All idle time so far, in seconds."""

@@ -11,6 +11,7 @@ Guarantees:
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -153,11 +154,12 @@ class EnginePool:
             self._forget(slot)
             self._changed()
 
-    def lost(self, slot: EngineSlot, why: str, silent_seconds: float = 0.0) -> None:
-        """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens.
-        `silent_seconds`: for how long it had not done its work by then."""
+    def lost(self, slot: EngineSlot, why: str, silent: bool = False) -> None:
+        """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens. `silent`:
+        it did not die by itself, but has not done its work since it told of tokens last."""
         if self._has(slot):
-            slot.silent_seconds = silent_seconds
+            if silent:
+                slot.silent_seconds = math.inf if slot.told_at is None else self._clock() - slot.told_at
             self._forget(slot)
             self._on_lost(slot, why)
             self._changed()
@@ -166,7 +168,7 @@ class EnginePool:
         """Nothing moves although these engines hold requests: they count as lost, so that the requests go on
         on others. `why`: what they did or did not do, as a clause."""
         for slot in slots:
-            self.lost(slot, f"engine {slot.engine.name} {why}")
+            self.lost(slot, f"engine {slot.engine.name} {why}", silent=True)
 
     def lose_newer(self, version: int) -> None:
         """The job went back to `version`: what engines hold above it are weights of steps that do not count,
@@ -263,7 +265,7 @@ class EnginePool:
 
     def left(self, slot: EngineSlot, request_id: str, tokens: int) -> None:
         """What was submitted to this engine has ended there, with so many tokens of that stay."""
-        slot.tell({request_id: tokens})
+        slot.tell({request_id: tokens}, self._clock())
         del slot.requests[request_id], slot.most_tokens[request_id]
         slot.told.pop(request_id, None)
 
@@ -280,8 +282,8 @@ class EnginePool:
             if request_id in known
         }
         slot.generated |= any(tokens.values())
-        slot.tell(tokens)
         now = self._clock()
+        slot.tell(tokens, now)
         self._router(slot).progressed(progress, now)
         if slot.joined:
             kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens

@@ -34,6 +34,9 @@ from rljob_runtime.rollout.weight_sources import WeightSources
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import FETCHED, STORED
 
+_LOOKS = 10
+"""How often an engine is looked at in the time in which it must generate."""
+
 log = logging.getLogger(__name__)
 
 
@@ -99,19 +102,22 @@ class EngineSync:
             await self._guarded(slot, "weight_pause", slot.engine.pause(mode), self._deadline)
 
     async def _drained(self, slot: EngineSlot) -> None:
-        """Pause an engine when it has finished what it runs. One that generates nothing for a while is lost;
-        that is found after twice that while at most."""
-        engine, before = slot.engine, None
+        """Pause an engine when it has finished what it runs. One that generates nothing for a while is lost,
+        and soon after that: meanwhile other engines may have to wait."""
+        engine, before, clock = slot.engine, None, asyncio.get_running_loop().time
+        moved_at = clock()
         pausing = asyncio.ensure_future(engine.pause("wait"))
         try:
-            while not (await asyncio.wait((pausing,), timeout=self._stall_seconds))[0]:
+            while not (await asyncio.wait((pausing,), timeout=self._stall_seconds / _LOOKS))[0]:
                 now = await generated_tokens(slot, self._deadline)
-                if now == before:
+                if now != before:
+                    before, moved_at = now, clock()
+                elif clock() - moved_at >= self._stall_seconds:
                     what = f"engine {engine.name} generated nothing for {self._stall_seconds:g} s"
                     field = "spec.training.timeouts.stallSeconds"
-                    self.pool.lost(slot, f"{what} while it was to finish its requests ({field})")
+                    why = f"{what} while it was to finish its requests ({field})"
+                    self.pool.lost(slot, why, silent=True)
                     return
-                before = now
             pausing.result()
         finally:
             pausing.cancel()
@@ -152,7 +158,7 @@ class EngineSync:
                     await call
         except TimeoutError:
             what = f"engine {slot.engine.name}: {event} took longer than {self._deadline:g} s"
-            self.pool.lost(slot, f"{what} (spec.training.timeouts.weightUpdateSeconds)")
+            self.pool.lost(slot, f"{what} (spec.training.timeouts.weightUpdateSeconds)", silent=True)
         except EngineDied as error:
             self.pool.lost(slot, str(error))
 

@@ -169,7 +169,7 @@ class SimulatedJob:
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
-            sync = EngineSync(self.pool, deadline=60, stall_seconds=100_000)
+            sync = EngineSync(self.pool, deadline=60, stall_seconds=scenario.stall_seconds)
             self.plan = (
                 Push(sync, scenario.in_flight) if scenario.in_flight else Pull(sync, tasks.create_task)
             )

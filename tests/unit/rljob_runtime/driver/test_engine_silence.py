@@ -48,7 +48,7 @@ def test_one_that_has_requests_and_generates_nothing_while_others_do_is_silent()
     story = Story()
     looks = [story.look(works(A, 7), works(B, look)) for look in range(8)]
     # In the first look it is seen first: its time counts from there.
-    assert looks == [*[[]] * 6, [SilentEngine(A, 60.0, 60.0)], [SilentEngine(A, 70.0, 70.0)]]
+    assert looks == [*[[]] * 6, [SilentEngine(A, 60.0)], [SilentEngine(A, 70.0)]]
 
 
 # In each: what is seen of A in look 1, 2, ..., while B generates.
