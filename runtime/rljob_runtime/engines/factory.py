@@ -33,7 +33,9 @@ class EngineSpec(msgspec.Struct, frozen=True):
     model_folder: str
     sampling: Sampling
     seed: int
-    """Differs between the engines of a job, so that no two draw the same responses."""
+    """Differs between the engines of a job, so that no two draw the same responses. Those of a resumed job
+    have the seeds of the first attempt again, which doubles no sample that is trained: what a prompt got is
+    trained or kept and the prompt not served again, or dropped; and samples of any seed are as good."""
 
 
 def make(name: str, spec: bytes) -> Engine:
