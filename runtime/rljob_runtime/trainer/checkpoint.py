@@ -37,6 +37,11 @@ _CURES = {
     for code in codes
 }
 """What a person can do, by the system's message for a file that could not be written."""
+_UNREAD = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "; let this user read the folder and what is in it"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), "; look at the disk, which fails"),
+}
+"""What a person can do about a file that could not be read and may be as it should."""
 
 
 class Head(msgspec.Struct):
@@ -56,7 +61,9 @@ def newest(root: Path) -> Path | None:
     except FileNotFoundError:
         return _highest(root)
     except OSError as error:
-        raise CheckpointError(f"{pointer} cannot be read: {reason(error)}{_without_pointer(root)}") from error
+        # The pointer itself may be right, and what is beside it as hard to read.
+        advice = _UNREAD.get(error.errno or 0) or _without_pointer(root)
+        raise CheckpointError(f"{pointer} cannot be read: {reason(error)}{advice}") from error
     except UnicodeDecodeError:
         named = ""
     # One of another folder may be of another run.

@@ -55,6 +55,24 @@ def test_without_a_checkpoint_there_is_none_to_go_on_from(tmp_path: Path) -> Non
         newest(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [(errno.EACCES, "let this user read the folder"), (errno.EIO, "look at the disk, which fails")],
+)
+def test_a_latest_that_may_be_as_it_should_is_not_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, advice: str
+) -> None:
+    """As in a folder that another user's run has written."""
+
+    def read_bytes(path: Path) -> bytes:
+        raise OSError(error, os.strerror(error), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(CheckpointError, match=advice) as raised:
+        newest(tmp_path)
+    assert "remove" not in str(raised.value)
+
+
 def test_a_latest_whose_checkpoint_is_gone_leaves_the_newest_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "step_2").mkdir()
     (tmp_path / "latest").write_text("step_4\n")
