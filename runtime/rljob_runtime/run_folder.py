@@ -183,12 +183,23 @@ def held(folder: Path, manifest: bytes, begin: Begin) -> Iterator[Held]:
 
 def _decided(folder: Path, begin: Begin) -> Decision:
     with _writing(folder):
+        _check_name(folder)
         _check_links(folder)
         found = find(folder)
     decision = decide(begin, found)
     if decision is Decision.REFUSE:
         raise FolderRefused(_why(begin, found, folder))
     return decision
+
+
+def _check_name(folder: Path) -> None:
+    """The model's libraries and messages to other processes have paths as text."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise FolderRefused(
+            f"{folder} cannot be used: its path is not UTF-8 text; name another folder with --output"
+        ) from None
 
 
 def _check_links(folder: Path) -> None:

@@ -207,6 +207,14 @@ def test_refusals_change_nothing(tmp_path, content, begin, words):
     assert sorted(tmp_path.rglob("*")) == sorted([*before, manifest])
 
 
+def test_a_path_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """As of a disk whose names are in another encoding: the job would fail on it after its begin."""
+    folder = tmp_path / os.fsdecode(b"r\xe9sultats") / "run"
+    with pytest.raises(FolderRefused, match="its path is not UTF-8 text"), held(folder, b"", Begin.NEW):
+        pytest.fail("the folder was given out")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("begin", [Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME])
 def test_one_process_at_a_time(tmp_path, begin):
     manifest = write(tmp_path / "job.yaml")
