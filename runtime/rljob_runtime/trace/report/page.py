@@ -8,6 +8,7 @@ whole.
 import datetime
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from time import monotonic
@@ -72,7 +73,9 @@ def write_report(run_dir: Path) -> Path:
         whole.write_text(page, encoding="utf-8")
         whole.replace(path)
     except OSError as error:
-        whole.unlink(missing_ok=True)
+        # On a disk that takes no writes nothing can be removed either, and nothing is there.
+        with suppress(OSError):
+            whole.unlink(missing_ok=True)
         # Where the disk is full, it has no name.
         raise OSError(error.errno, error.strerror, str(path)) from error
     return path

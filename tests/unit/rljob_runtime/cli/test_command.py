@@ -1,5 +1,6 @@
 """The command line: what is printed where, and exit codes."""
 
+import errno
 import os
 import shlex
 import subprocess
@@ -137,6 +138,18 @@ def test_run_refuses_a_folder_with_a_run_before_it_starts_anything(tmp_path, cap
 def test_report_of_no_run(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_a_report_that_the_disk_does_not_take_is_told_by_its_name(tmp_path, capsys, monkeypatch):
+    def read_only(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    run = write_run(tmp_path / "run", Job(steps=2))
+    # Removing what is not there fails there too.
+    monkeypatch.setattr(Path, "write_text", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    assert main(["report", str(run)]) == 1
+    assert capsys.readouterr().err == f"rljob: {run / 'report.html'}: Read-only file system.\n"
 
 
 @pytest.mark.parametrize("command", ["report", "samples", "trace fit", "trace responses", "trace export"])
