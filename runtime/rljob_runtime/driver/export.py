@@ -107,7 +107,7 @@ def _training(run_folder: Path) -> Training:
     try:
         return read(run_folder / MANIFEST).job.spec.training
     except ManifestError as error:
-        raise ExportRefused(str(error)) from error
+        raise ExportRefused("; ".join(map(str, error.findings)).rstrip(".")) from error
 
 
 def _base(files: Path) -> Path:
