@@ -88,13 +88,13 @@ def responses(options: argparse.Namespace) -> int:
 @_of_run
 def export_trace(options: argparse.Namespace) -> int:
     """Write the run's events for other tools."""
-    from rljob_runtime.trace.export.export import FILES, FileOfTheRun, NothingToExport
+    from rljob_runtime.trace.export.export import FILES, FileOfTheRun, NoFile, NothingToExport
     from rljob_runtime.trace.export.export import export_trace as export_events
 
     file: Path = options.output or options.folder / FILES[options.format]
     try:
         count, tally = export_events(options.folder, file, options.format)
-    except (NothingToExport, FileOfTheRun) as error:
+    except (NothingToExport, FileOfTheRun, NoFile) as error:
         return refuse(f"rljob: {error}")
     if tally.unreadable:
         print(f"rljob: {tally.left_out}.", file=sys.stderr)

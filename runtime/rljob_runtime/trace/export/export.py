@@ -32,6 +32,10 @@ class FileOfTheRun(Exception):
     """The run's own records would be written over; the message says so."""
 
 
+class NoFile(Exception):
+    """What would be replaced is no file; the message says so."""
+
+
 Format: TypeAlias = Literal["trace-event", "otlp"]
 """The Trace Event Format, one JSON document; or OTLP in JSON, a line for each block of spans."""
 FILES: Mapping[Format, str] = {"trace-event": "trace.json.gz", "otlp": "trace.otlp.jsonl"}
@@ -56,6 +60,14 @@ _BEGINS = (b'{"displayTimeUnit"', b'{"resourceSpans"')
 _LOOKED_AT = 32
 
 
+def _check_kind(file: Path) -> None:
+    """Raise `NoFile` where a device, a pipe or a socket is there. Root would replace it for everybody on the
+    machine, and who reads a pipe would wait for ever."""
+    # A folder takes no file's place, and the system says so.
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise NoFile(f"{file} is a device, a pipe or a socket: name a file with --output.")
+
+
 def _check_own(folder: Path, file: Path) -> None:
     """Raise `FileOfTheRun` where a file in the run's folder is there that no export has written."""
     there = file.resolve()
@@ -75,7 +87,9 @@ def _check_own(folder: Path, file: Path) -> None:
 
 def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tuple[int, Tally]:
     """Write the run in `folder` to `file`, compressed where its name ends in .gz; how many records or spans
-    there are, and what could not be read. Raises `NothingToExport`, `FileOfTheRun`, and `OSError`."""
+    there are, and what could not be read. Raises `NothingToExport`, `FileOfTheRun`, `NoFile`, and
+    `OSError`."""
+    _check_kind(file)
     _check_own(folder, file)
     tally, shape = Tally(), _SHAPES[form]
     parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)

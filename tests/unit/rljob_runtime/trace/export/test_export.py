@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from rljob_runtime.cli import main
 from rljob_runtime.run_folder import Begin, held
-from rljob_runtime.trace.export.export import NothingToExport, export_trace
+from rljob_runtime.trace.export.export import NoFile, NothingToExport, export_trace
 from rljob_runtime.trace.record.event_log import EventLog
 from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import Job, write_run
@@ -123,6 +124,17 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path):
     with pytest.raises(OSError, match=r"trace\.json"):
         export_trace(folder, tmp_path / "trace.json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "trace.json"]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_no_file_is_not_replaced(tmp_path, linked):
+    """As /dev/stdout and /dev/null, which root would take from everybody."""
+    folder, pipe, link = many(tmp_path / "run", 3), tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    with pytest.raises(NoFile, match="name a file with --output"):
+        export_trace(folder, link if linked else pipe)
+    assert pipe.is_fifo() and link.is_symlink()
 
 
 def test_the_command(tmp_path, capsys):
