@@ -195,7 +195,9 @@ def simulate(options: argparse.Namespace) -> int:
     except (LengthTraceError, NoPage) as error:
         return refuse(f"rljob: {error}.")
     except OSError as error:
-        return fail(f"rljob: the page cannot be written: {error.filename}: {error.strerror}.")
+        # Where the disk is full, it has no name.
+        name = error.filename or options.html
+        return fail(f"rljob: the page cannot be written: {name}: {error.strerror}.")
     print(text)
     return ExitCode.DONE
 

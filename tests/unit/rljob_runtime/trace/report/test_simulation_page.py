@@ -108,6 +108,14 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_is_simulated(
     assert f"rljob: the page cannot be written: {file}: No such file or directory." in capsys.readouterr().err
 
 
+def test_a_page_for_which_the_disk_has_no_room_is_named(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(manifest), "--html", "/dev/full"]) == 1
+    why = "rljob: the page cannot be written: /dev/full: No space left on device.\n"
+    assert capsys.readouterr().err == why
+
+
 def test_a_page_takes_the_place_of_another_page_alone(
     manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
