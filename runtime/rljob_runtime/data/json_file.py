@@ -32,8 +32,11 @@ class NoJsonObject(ValueError):
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a file. Raises `NoJsonObject`, and `OSError`."""
-    content = read_bounded(path, _BYTES)
+    """The object in a file. Raises `NoJsonObject`."""
+    try:
+        content = read_bounded(path, _BYTES)
+    except OSError as error:
+        raise NoJsonObject(f"{path} cannot be read: {error.strerror or error}") from error
     for begin, why in _OTHERS.items():
         if content.startswith(begin):
             raise NoJsonObject(f"{path}: {why}")

@@ -64,6 +64,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_is_a_model(folder: Path) -> None:
+    try:
+        _check_config(folder)
+    except OSError as error:
+        raise _unreadable(Path(error.filename or folder), error) from error
+
+
+def _check_config(folder: Path) -> None:
     if folder.is_file():
         raise ModelFolderError(
             f"{folder} is a file: name the folder of the model, which has {_CONFIG} and *.safetensors"
@@ -244,3 +251,9 @@ def _file_parameters(path: Path) -> dict[str, int]:
         return {each.name: math.prod(each.shape) for each in read_header(path)}
     except ValueError as error:
         raise no_safetensors(path) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ModelFolderError:
+    return ModelFolderError(f"{path} cannot be read: {error.strerror or error}")

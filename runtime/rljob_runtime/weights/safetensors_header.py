@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from rljob_runtime.given_files import open_regular
+
 _LONGEST = 100_000_000
 """Bytes of a header, as the format allows."""
 
@@ -25,7 +27,7 @@ class StoredTensor(NamedTuple):
 def read_header(file: Path) -> list[StoredTensor]:
     """The tensors of a file, in the order in which they lie in it. Raises `OSError`, and `ValueError` for one
     that is damaged or cut short."""
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 0 < length <= _LONGEST:
             raise ValueError(f"{file}: damaged (a header of {length} bytes)")

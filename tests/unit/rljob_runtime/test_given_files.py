@@ -11,7 +11,7 @@ from rljob_runtime import given_files
 from rljob_runtime.cli.command import main
 from rljob_runtime.data import sources
 from rljob_runtime.data.errors import DataError
-from rljob_runtime.data.json_file import read_object
+from rljob_runtime.data.json_file import NoJsonObject, read_object
 from rljob_runtime.data.length_trace import LengthTraceError, read_header, read_length_trace
 from rljob_runtime.data.rows import FieldNames
 from rljob_runtime.data.sources import JsonlSource
@@ -80,7 +80,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("odd", ODD)
 def test_readers_refuse_it(reader: str, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_LINE_BYTES", 1 << 20)
-    with pytest.raises((LengthTraceError, DataError, OSError)):
+    with pytest.raises((LengthTraceError, DataError, NoJsonObject)):
         READERS[reader](ODD[odd](tmp_path))
 
 
