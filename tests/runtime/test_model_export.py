@@ -53,6 +53,7 @@ def run_of(job: RLJob, folder: Path, tokenizer: TextTokenizer = LETTERS) -> tupl
     """A run's folder as it is when training begins, and its initial model."""
     run = folder / "run"
     run.mkdir()
+    (run / ".lock").touch()
     (run / "job.yaml").write_text(yaml.safe_dump(job.model_dump(by_alias=True, exclude_none=True)))
     initial = model_folder(job, folder / "initial")
     keep_model_files(initial, tokenizer, run)
