@@ -194,6 +194,24 @@ async def test_abort_returns_what_there_is_and_leaves_the_others_alone(subject: 
     assert [(got.finish, len(got.tokens)) for got in rest] == [("length", RESPONSE)] * 3
 
 
+async def test_responses_that_finished_elsewhere_change_nothing_of_those_that_run(subject: Subject) -> None:
+    """Whether the engine drafts from them or not, running or paused."""
+    asked = subject.asks(3)
+    texts = [(one.tokens.tobytes(), np.arange(20, dtype=np.int32).tobytes()) for one in asked]
+    subject.engine.learn(texts)
+    before = await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, 10)
+    subject.engine.learn(texts)
+    await subject.engine.pause("keep")
+    subject.engine.learn(texts)
+    await subject.engine.resume()
+    for one, task in zip(asked, tasks, strict=True):
+        got = await task
+        check_whole(one, got)
+        assert (len(got.tokens), got.finish) == (RESPONSE, "length")
+
+
 async def test_an_aborted_response_continues_in_a_new_request(subject: Subject) -> None:
     asked, before = subject.ask(), await subject.generated()
     [task] = subject.launch([asked])

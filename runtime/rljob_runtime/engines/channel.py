@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from rljob_runtime.engines.protocol import Request
+from rljob_runtime.engines.protocol import FinishedText, Request
 from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.samples import Generation, decoder, encode
 
@@ -45,7 +45,13 @@ class ProgressRead(msgspec.Struct, frozen=True, tag="progress read"):
     do not pile up in front of results."""
 
 
-Order: TypeAlias = Submit | Abort | Received | Watch | ProgressRead
+class Learn(msgspec.Struct, frozen=True, tag="learn"):
+    """Responses that finished elsewhere, to draft from. Not sent again after a lost connection."""
+
+    texts: tuple[FinishedText, ...]
+
+
+Order: TypeAlias = Submit | Abort | Received | Watch | ProgressRead | Learn
 
 
 class ToWorker(msgspec.Struct, frozen=True):

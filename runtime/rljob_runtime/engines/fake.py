@@ -20,6 +20,7 @@ import numpy as np
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -193,6 +194,9 @@ class FakeEngine:
         self._settle()
         count = len(self._running) + len(self._waiting)
         return LoadSnapshot(self.version, count, self._paused, self._generated, self._kv_tokens)
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        """Nothing: it does not draft."""
 
     def counters(self) -> Mapping[str, float]:
         return {"running": float(len(self._running)), "waiting": float(len(self._waiting))}

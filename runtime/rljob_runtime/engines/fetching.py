@@ -17,6 +17,7 @@ from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.protocol import (
     Engine,
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -131,6 +132,9 @@ class FetchingEngine:
 
     async def load_snapshot(self) -> LoadSnapshot:
         return await self._inner.load_snapshot()
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        self._inner.learn(texts)
 
     def counters(self) -> Mapping[str, float]:
         return self._inner.counters()

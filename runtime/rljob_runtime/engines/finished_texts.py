@@ -5,11 +5,17 @@ from collections import deque
 import numpy as np
 
 from rljob_api.rollout import Speculation
-from rljob_runtime.engines.protocol import Request
+from rljob_runtime.engines.protocol import FinishedText, Request
 from rljob_runtime.samples import Generation
 
-FinishedText = tuple[bytes, bytes]
-"""A prompt and a finished response to it, each as the bytes of its int32 tokens."""
+
+def finished_text(request: Request, got: Generation) -> FinishedText | None:
+    """The whole response that ended with `got`, all its attempts together; None where it was cut off."""
+    if got.finish == "abort":
+        return None
+    prompt = len(request.tokens) - request.generated
+    response = np.concatenate([request.tokens[prompt:], got.tokens]).astype(np.int32)
+    return request.tokens[:prompt].astype(np.int32).tobytes(), response.tobytes()
 
 
 class FinishedTexts:
@@ -21,14 +27,10 @@ class FinishedTexts:
         self._held = 0
         self._texts: deque[FinishedText] = deque()
 
-    def add(self, request: Request, got: Generation) -> None:
-        """Hold the whole response that ended with `got`, all its attempts together, unless it was cut off."""
-        if got.finish == "abort":
-            return
-        prompt = len(request.tokens) - request.generated
-        response = np.concatenate([request.tokens[prompt:], got.tokens]).astype(np.int32)
-        self._texts.append((request.tokens[:prompt].astype(np.int32).tobytes(), response.tobytes()))
-        self._held += len(response)
+    def add(self, text: FinishedText) -> None:
+        """Hold a response for the drafter."""
+        self._texts.append(text)
+        self._held += len(text[1]) // 4
         while self._held > self._kept_tokens:
             self._held -= len(self._texts.popleft()[1]) // 4
 

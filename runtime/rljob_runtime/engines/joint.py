@@ -7,6 +7,7 @@ Keeps the contract of `protocol.Engine`, and so do the engines inside. Also:
 - all have the same version whenever one of them generates: where one loads a version and another does not,
   all are ended;
 - a request runs on the one that runs the fewest, from its submit to its end;
+- what one has finished the others may draft from;
 - when one dies all are ended, so that what they ran goes elsewhere, and all tell the first cause.
 """
 
@@ -16,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from rljob_runtime.engines.finished_texts import finished_text
 from rljob_runtime.engines.joint_progress import JointProgress
 from rljob_runtime.engines.protocol import (
     Engine,
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -79,6 +82,9 @@ class JointEngine:
         self._counts[place] += 1
         try:
             [got] = await self._all(lambda each: each.submit(request), [self.engines[place]])
+            if (text := finished_text(request, got)) is not None:
+                for other in self.engines[:place] + self.engines[place + 1 :]:
+                    other.learn([text])
             return got
         finally:
             self._counts[place] -= 1
@@ -123,6 +129,10 @@ class JointEngine:
 
     async def load_snapshot(self) -> LoadSnapshot:
         return joined(await self._all(lambda each: each.load_snapshot(), self.engines))
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        for each in self.engines:
+            each.learn(texts)
 
     def counters(self) -> Mapping[str, float]:
         """The sums; of the KV cache in use, the share of the engine that used most of its own."""

@@ -31,6 +31,10 @@ ProgressListener: TypeAlias = Callable[[Mapping[str, int]], None]
 """Is told how many tokens running requests have generated, by request id."""
 
 
+FinishedText: TypeAlias = tuple[bytes, bytes]
+"""A prompt and a finished response to it, each as the bytes of its int32 tokens."""
+
+
 class EngineDied(RuntimeError):
     """The engine is gone; its requests must go elsewhere. The message says why."""
 
@@ -166,6 +170,12 @@ class Engine(Protocol):
         its submit: every `seconds`, as long as requests run and the engine is not paused. A started engine is
         given a listener, which must not raise. Requests that have no token yet may be missing; a report that
         is late is left out, never made up for."""
+        ...
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        """Responses that finished elsewhere, for an engine that drafts from those of the same prompt; of no
+        effect on others. It returns at once, does not raise, and promises nothing: what is lost on the way
+        is not drafted from."""
         ...
 
     def counters(self) -> Mapping[str, float]:

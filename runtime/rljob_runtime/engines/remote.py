@@ -22,6 +22,7 @@ from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import encode_message
 from rljob_runtime.engines.protocol import (
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -157,6 +158,9 @@ class RemoteEngine:
     def counters(self) -> Mapping[str, float]:
         """Nothing: the worker tells them with what it uses."""
         return {}
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        self._send(channel.Learn(tuple(texts)))
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._watch = listener, seconds

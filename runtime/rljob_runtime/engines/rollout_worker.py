@@ -190,6 +190,10 @@ class RolloutWorker:
                 self._watch()
             case channel.ProgressRead():
                 self._unread = False
+            case channel.Learn(texts):
+                # An engine that is not up runs nothing that it could draft for.
+                if self._serves:
+                    self._engine.learn(texts)
 
     def _begin(self, identity: bytes, request: Request) -> None:
         known = request.request_id in self._running

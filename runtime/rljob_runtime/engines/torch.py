@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -193,6 +194,9 @@ class TorchEngine:
         count = sum(running is not None for running in self._slots) + len(self._waiting)
         kv_tokens = len(self._slots) * self._max_length
         return LoadSnapshot(self.version, count, self._paused, self._generated, kv_tokens)
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        """Nothing: it does not draft."""
 
     def counters(self) -> Mapping[str, float]:
         running = [occupant for occupant in self._slots if occupant is not None]

@@ -9,6 +9,7 @@ waits for those that are half-way in, then stops the core. So the core stands st
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +22,12 @@ import numpy as np
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.core_process import CoreProcess
-from rljob_runtime.engines.finished_texts import FinishedTexts
+from rljob_runtime.engines.finished_texts import FinishedTexts, finished_text
 from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
+    FinishedText,
     LoadSnapshot,
     PauseMode,
     ProgressListener,
@@ -45,6 +47,7 @@ from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
+_log = logging.getLogger(__name__)
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -80,6 +83,7 @@ class VllmEngine:
         )  # fmt: skip
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
+        self._teaching: set[asyncio.Task[None]] = set()
         self.keeps_kv = keep_kv
         self._loads = 0  # versions so far
         self._tensors: Shapes = {}
@@ -256,6 +260,16 @@ class VllmEngine:
         preemptions, self._preemptions = self._preemptions, 0
         return {**self._core.counters(), "preemptions": float(preemptions)}
 
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        if self._finished is None or self._core is None:
+            return
+        for text in texts:
+            self._finished.add(text)
+        if due := self._finished.due(len(self._tickets)):
+            task = asyncio.get_running_loop().create_task(self._tell_drafter(due))
+            self._teaching.add(task)
+            task.add_done_callback(self._teaching.discard)
+
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._reports.listen(listener, seconds)
 
@@ -279,10 +293,19 @@ class VllmEngine:
         """Let the drafts for those that run on draw on a response that ended."""
         if self._finished is None:
             return
-        self._finished.add(request, got)
+        if (text := finished_text(request, got)) is not None:
+            self._finished.add(text)
         texts = self._finished.due(len(self._tickets) - 1)
         if texts:
             await self._life.guard(self._live_core().learn(texts))
+
+    async def _tell_drafter(self, texts: list[FinishedText]) -> None:
+        try:
+            await self._life.guard(self._live_core().learn(texts))
+        except EngineDied:
+            pass  # Whatever runs on it tells that.
+        except Exception as error:  # noqa: BLE001 - responses come all the same, without drafts from these
+            _log.warning("engine %s: %d texts to draft from are lost: %s", self.name, len(texts), error)
 
     async def _let_in(self, ticket: Ticket) -> bool:
         """Wait until requests may enter the core; False for one that was aborted."""

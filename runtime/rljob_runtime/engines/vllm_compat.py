@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
-from rljob_runtime.engines.finished_texts import FinishedText
-from rljob_runtime.engines.protocol import PauseMode, Request
+from rljob_runtime.engines.protocol import FinishedText, PauseMode, Request
 from rljob_runtime.engines.stays import Mark
 from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import TimedStart, time_start
 from rljob_runtime.engines.drafter import Drafter
-from rljob_runtime.engines.finished_texts import FinishedText
+from rljob_runtime.engines.protocol import FinishedText
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"

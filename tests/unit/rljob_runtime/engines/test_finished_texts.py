@@ -3,7 +3,7 @@
 import numpy as np
 
 from rljob_api.rollout import Speculation
-from rljob_runtime.engines.finished_texts import FinishedTexts
+from rljob_runtime.engines.finished_texts import FinishedTexts, finished_text
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.samples import FinishReason, Generation
 
@@ -18,7 +18,11 @@ def ended(
     texts: FinishedTexts, tokens: list[int], got: list[int], generated: int = 0, finish: FinishReason = "stop"
 ) -> None:
     request = Request("r", np.array(tokens, np.int32), 9, 0, generated)
-    texts.add(request, Generation("r", np.array(got, np.int32), np.zeros(len(got), np.float32), (), finish))
+    text = finished_text(
+        request, Generation("r", np.array(got, np.int32), np.zeros(len(got), np.float32), (), finish)
+    )
+    if text is not None:
+        texts.add(text)
 
 
 def due(texts: FinishedTexts, running: int = 0) -> list[tuple[list[int], list[int]]]:

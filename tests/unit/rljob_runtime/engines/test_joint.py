@@ -2,7 +2,7 @@
 inside are fake ones, in virtual time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.joint_progress import JointProgress
-from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, Request, WeightRef
+from rljob_runtime.engines.protocol import EngineDied, FinishedText, LoadSnapshot, Request, WeightRef
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.weights.shm import WeightsGone, WeightStore
 
@@ -26,6 +26,7 @@ class Fake(FakeEngine):
         self.fails: Exception | None = None
         self.counted: dict[str, float] = {}
         self.begun: list[str] = []
+        self.heard: list[FinishedText] = []
 
     async def submit(self, request: Request):  # type: ignore[no-untyped-def]
         self.begun.append(request.request_id)
@@ -35,6 +36,9 @@ class Fake(FakeEngine):
         if self.fails is not None:
             raise self.fails
         await super().load(ref)
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        self.heard += texts
 
     def counters(self) -> Mapping[str, float]:
         return self.counted
@@ -88,6 +92,22 @@ def test_the_others_start_when_the_first_one_is_up_and_what_is_between_is_done()
 
     run_virtual(run())
     assert order == ["0 begins", "0 is up", "between", "1 begins", "2 begins", "1 is up", "2 is up"]
+
+
+def test_they_hear_of_what_finished_elsewhere_and_on_each_other() -> None:
+    async def run() -> None:
+        joint, inside = two()
+        await joint.start(0)
+        joint.learn([(b"prompt", b"far")])
+        cut_off = asyncio.create_task(joint.submit(asked("a")))
+        await asyncio.sleep(0)
+        got = await joint.submit(asked("b", 3))
+        await joint.abort("a")
+        await cut_off
+        finished = asked("b").tokens.tobytes(), got.tokens.tobytes()
+        assert [each.heard for each in inside] == [[(b"prompt", b"far"), finished], [(b"prompt", b"far")]]
+
+    run_virtual(run())
 
 
 def test_it_is_as_busy_as_all_of_them() -> None:

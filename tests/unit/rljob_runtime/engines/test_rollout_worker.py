@@ -16,7 +16,7 @@ import zmq.asyncio
 
 from rljob_runtime.engines import channel, rollout_worker
 from rljob_runtime.engines.fake import FakeTiming
-from rljob_runtime.engines.protocol import EngineDied, PauseMode, Request
+from rljob_runtime.engines.protocol import EngineDied, FinishedText, PauseMode, Request
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import RolloutWorker
 from rljob_runtime.net.auth import dial, new_keys
@@ -122,6 +122,32 @@ def test_results_that_the_client_has_by_now_are_not_sent(
         return messages
 
     assert asyncio.run(main()) == sent
+
+
+@pytest.mark.parametrize(("started", "heard"), [(True, [(b"prompt", b"response")]), (False, [])])
+def test_what_finished_elsewhere_reaches_an_engine_that_is_up(
+    monkeypatch: pytest.MonkeyPatch, started: bool, heard: list[FinishedText]
+) -> None:
+    """By the message that the driver's end sends, once, and to nobody where there is no connection."""
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
+    frames: list[bytes] = []
+    remote = RemoteEngine("fast-0", None, new_keys()[1])
+    remote.learn([(b"prompt", b"lost")])
+    remote._socket = SimpleNamespace(send_multipart=frames.extend)  # type: ignore[assignment]
+    remote.learn([(b"prompt", b"response")])
+
+    async def main() -> list[FinishedText]:
+        worker = RolloutWorker(
+            "rljob_runtime.engines.fake:FakeEngine", {"length_of": len}, "fast-0", "ipc://none", new_keys()[0]
+        )
+        told: list[FinishedText] = []
+        monkeypatch.setattr(worker._engine, "learn", told.extend)
+        if started:
+            await worker.start(0)
+        worker._take(b"client", channel.decode_to_worker(frames).body)
+        return told
+
+    assert asyncio.run(main()) == heard
 
 
 async def test_progress_is_sent_again_only_when_the_last_was_read(
