@@ -2,15 +2,25 @@
 drafts are made where they should be and kept."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.rollout.responder import Responder, Wanted
+from rljob_runtime.rollout.sibling_texts import SiblingTexts
+from rljob_runtime.routing.requests import GroupRequest
+from rljob_runtime.samples import Generation, Prompt
 from tests.runtime.test_engine_contract import (  # collected here too, for the engine of this file
     LENGTH,
     SLOTS,
@@ -22,9 +32,11 @@ from tests.runtime.test_engine_contract import (  # collected here too, for the 
     test_pause_abort_returns_every_partial_response,
     test_pause_keep_stands_still_and_goes_on,
     test_pause_wait_lets_running_requests_finish,
+    test_responses_that_finished_elsewhere_change_nothing_of_those_that_run,
 )
 from tests.support.runtime.engines import load, started
 from tests.support.runtime.tiny_models import check_log_probs, published, sharp_model, vllm_device
+from tests.support.simulated.watched_rollout import NotedEvents
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -36,6 +48,7 @@ __all__ = [
     "test_pause_abort_returns_every_partial_response",
     "test_pause_keep_stands_still_and_goes_on",
     "test_pause_wait_lets_running_requests_finish",
+    "test_responses_that_finished_elsewhere_change_nothing_of_those_that_run",
 ]
 
 
@@ -97,3 +110,64 @@ async def test_drafts_come_from_finished_siblings(subject: Subject) -> None:
             await subject.engine.submit(Request(f"{asked.request_id} {case}", begun, 4, 0, generated))
             drafted[case] += (await counts(subject))[0] - before
     assert drafted["with a sibling"] >= drafted["alone"] + 6
+
+
+class Elsewhere(FakeEngine):
+    """Says what it is told to."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__("elsewhere", lambda request: request.max_tokens)
+        self.version = version
+        self.says = np.zeros(0, np.int32)
+
+    async def submit(self, request: Request) -> Generation:
+        return msgspec.structs.replace(await super().submit(request), tokens=self.says)
+
+
+class Spread:
+    """Groups of two responses, one on `elsewhere` and one on the engine of this file."""
+
+    def __init__(self, here: VllmEngine, version: int, texts: SiblingTexts | None) -> None:
+        self.here, self.elsewhere = here, Elsewhere(version)
+        events = NotedEvents(time.time)
+        self.pool = EnginePool(time.monotonic, lambda slot, why: pytest.fail(why))
+        self.pool.listen(self.pool.decide)
+        self.responder = Responder(self.pool, events, GroupCounts, texts)
+        self.elsewhere._started = True
+        for engine in (self.elsewhere, here):
+            slot = EngineSlot(engine, "fast", 1, events, version)
+            self.pool.add(slot)
+            self.pool.join(slot)
+
+    async def respond(self, prompt: Prompt, wanted: Wanted) -> None:
+        """The one elsewhere is complete before the other begins here."""
+        await self.here.pause("keep")
+        self.pool.dispatch(GroupRequest(prompt.uid, 0, len(prompt.tokens), 2))
+        self.pool.decide()
+        first, second = (
+            asyncio.create_task(self.responder.respond(prompt, index, wanted)) for index in range(2)
+        )
+        assert (await first).engine == "elsewhere"
+        await self.here.resume()
+        assert (await second).engine == self.here.name
+
+
+async def test_drafts_come_from_siblings_that_finished_on_another_engine(subject: Subject) -> None:
+    await sharpen(subject)
+    assert isinstance(subject.engine, VllmEngine)
+    version = (await subject.engine.load_snapshot()).version
+    wanted = Wanted(8, seed=0, exact=True, sampling=Sampling(temperature=0))
+    kept = {"not told": 0, "told": 0}
+    for case, texts in (("not told", None), ("told", SiblingTexts(SLOTS, most_tokens=1000))):
+        groups = Spread(subject.engine, version, texts)
+        for uid in range(12):
+            asked = subject.ask()
+            # What it would say itself, which it learns as a response to another prompt.
+            alone = msgspec.structs.replace(
+                asked, generated=len(asked.tokens) - 1, max_tokens=8, sampling=wanted.sampling
+            )
+            groups.elsewhere.says = (await subject.engine.submit(alone)).tokens
+            _, before = await counts(subject)
+            await groups.respond(Prompt(uid, 0, 0, asked.tokens), wanted)
+            kept[case] += (await counts(subject))[1] - before
+    assert kept["told"] >= kept["not told"] + 24

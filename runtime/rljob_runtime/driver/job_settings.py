@@ -107,7 +107,7 @@ def job_settings(
     max_refill = training.rollout.filter.max_refill
     endless = schedule.total_steps is not None and (max_refill is not None or origin.refused > 0)
     trainer, teacher = job.spec.pools.trainer, training.algorithm.teacher_server
-    push = training.async_.weight_sync.push
+    vllm, push = training.rollout.engine.vllm, training.async_.weight_sync.push
     # A rank for each accelerator; on CPUs one for each worker.
     processes = 1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker
     return JobSettings(
@@ -129,6 +129,7 @@ def job_settings(
             forced,
             None if teacher is None else teacher.model,
             GroupFilter.of(training),
+            None if vllm is None else vllm.speculation,
         ),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,

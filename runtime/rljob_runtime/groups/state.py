@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from rljob_api.rollout import Speculation
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.counts import GroupCounts
@@ -25,6 +26,8 @@ class RolloutSettings:
     """The model that a server has, by whose log-probabilities responses are trained; None without one."""
     filter: GroupFilter = field(default_factory=GroupFilter)
     """Which groups are to be refused."""
+    speculation: Speculation | None = None
+    """How the engines draft; None where they do not."""
 
     def most_tokens(self, uid: int, index: int) -> int:
         """Most tokens of response `index` of group `uid`; where lengths are given, exactly so many."""

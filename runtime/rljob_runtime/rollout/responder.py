@@ -2,11 +2,12 @@
 
 Guarantees: a response survives weight updates (its tokens so far are kept) and the loss of its engine (it
 goes on elsewhere from what earlier attempts had returned); an engine whose answer cannot be is lost, and
-nothing of that answer is used; each stay on an engine is recorded once, also where it is cancelled.
+nothing of that answer is used; each stay on an engine is recorded once, also where it is cancelled; engines
+that draft hear of finished siblings (`sibling_texts`), and nothing waits for that.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from rljob_runtime.groups.responses import Response, request_id
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.group_times import phases_of
 from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.rollout.sibling_texts import News, SiblingTexts
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.samples import Generation, Prompt, Tokens
 from rljob_runtime.trace.record.event_log import EventLog
@@ -42,39 +44,64 @@ class Wanted:
 class Responder:
     """Generates responses of groups that were dispatched to the pool."""
 
-    def __init__(self, pool: EnginePool, events: EventLog, counts: Callable[[], GroupCounts]) -> None:
-        """`counts` returns what counts the requests that move, and the tokens that are generated."""
+    def __init__(
+        self,
+        pool: EnginePool,
+        events: EventLog,
+        counts: Callable[[], GroupCounts],
+        texts: SiblingTexts | None = None,
+    ) -> None:
+        """`counts` returns what counts the requests that move, and the tokens that are generated. `texts`:
+        where engines draft from finished siblings."""
         self._pool = pool
         self._events = events
         self._counts = counts
+        self._texts = texts
         self._attempts = 0
         """Attempts so far; numbers the requests."""
 
     async def respond(self, prompt: Prompt, index: int, wanted: Wanted) -> Response:
         """Response `index` of the prompt's group. No deadline: engines end their requests or are lost."""
-        key = RequestKey(prompt.uid, index)
+        key, texts = RequestKey(prompt.uid, index), self._texts
         response = Response(began=self._events.clock())
-        while True:
-            slot = await self._pool.acquire(key)
-            if not response.engine:
-                response.expect(self._pool.expects(key))
-            self._attempts += 1
-            request = Request(
-                request_id=request_id(prompt.uid, index, self._attempts),
-                tokens=_tokens_so_far(prompt, response),
-                max_tokens=wanted.most_tokens - len(response.tokens),
-                seed=wanted.seed,
-                generated=len(response.tokens),
-                exact=wanted.exact,
-                sampling=wanted.sampling,
-            )
-            if await self._attempt(slot, request, response, key, wanted):
-                self._pool.finished(key, len(response.tokens))
-                return response
-            self._counts().rerouted_requests += self._pool.moves(key)
-            if self._pool.interrupted(key, len(response.tokens)):
-                self._counts().begin_anew(len(response.tokens))
-                response.begin_anew()
+        if texts is not None:
+            texts.begin(prompt)
+        # In one coroutine: each more would be memory of every request in flight.
+        try:
+            while True:
+                slot = await self._pool.acquire(key)
+                if texts is not None:
+                    _tell(texts.placed(key, slot))
+                if not response.engine:
+                    response.expect(self._pool.expects(key))
+                request = self._request(prompt, index, response, wanted)
+                if await self._attempt(slot, request, response, key, wanted):
+                    self._pool.finished(key, len(response.tokens))
+                    if texts is not None:
+                        _tell(texts.finished(key, response.tokens))
+                    return response
+                self._counts().rerouted_requests += self._pool.moves(key)
+                if self._pool.interrupted(key, len(response.tokens)):
+                    self._counts().begin_anew(len(response.tokens))
+                    response.begin_anew()
+                if texts is not None:
+                    _tell(texts.left(key))
+        finally:
+            if texts is not None:
+                texts.end(key)
+
+    def _request(self, prompt: Prompt, index: int, response: Response, wanted: Wanted) -> Request:
+        """What is left of a response, for its next stay."""
+        self._attempts += 1
+        return Request(
+            request_id=request_id(prompt.uid, index, self._attempts),
+            tokens=_tokens_so_far(prompt, response),
+            max_tokens=wanted.most_tokens - len(response.tokens),
+            seed=wanted.seed,
+            generated=len(response.tokens),
+            exact=wanted.exact,
+            sampling=wanted.sampling,
+        )
 
     async def _attempt(
         self, slot: EngineSlot, request: Request, response: Response, key: RequestKey, wanted: Wanted
@@ -144,6 +171,11 @@ class Responder:
         if wrong is not None:
             raise EngineDied(f"engine {slot.engine.name} {wrong}")
         return generation
+
+
+def _tell(found: Iterable[News]) -> None:
+    for news in found:
+        news.slot.engine.learn(news.texts)
 
 
 def _tokens_so_far(prompt: Prompt, response: Response) -> Tokens:

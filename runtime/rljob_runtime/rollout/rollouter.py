@@ -27,6 +27,7 @@ from rljob_runtime.rollout.division_log import DivisionLog
 from rljob_runtime.rollout.group_times import reward_times, sibling_spread, teacher_time
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.responder import Responder, Wanted
+from rljob_runtime.rollout.sibling_texts import sibling_texts
 from rljob_runtime.routing.requests import GroupRequest
 from rljob_runtime.samples import Group, Prompt, Sample
 from rljob_runtime.trace.record.event_log import EventLog
@@ -83,7 +84,7 @@ class Rollouter:
         self._events = events
         self._division = DivisionLog(events)
         # By name: whoever restores a job sets other counts.
-        self.responder = Responder(pool, events, lambda: self.counts)
+        self.responder = Responder(pool, events, lambda: self.counts, sibling_texts(settings.speculation))
         """Generates single responses."""
         self._wake = asyncio.Event()
         """Set when admission may have another answer than before."""

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rljob_api.rollout import Speculation
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
-from rljob_runtime.engines.protocol import Request
+from rljob_runtime.engines.protocol import FinishedText, Request
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
@@ -34,6 +35,17 @@ class NotedEvents(EventLog):
         self.noted.append((event, start, duration, extra))
 
 
+class Heard(NamedTuple):
+    """Finished responses to one prompt that an engine was told of."""
+
+    at: float
+    uid: int
+    lengths: tuple[int, ...]
+    """Tokens of each."""
+    given: int
+    """Requests that it had been given by then."""
+
+
 class WatchedEngine(FakeEngine):
     """One token a second; notes what it is given and what is aborted."""
 
@@ -41,6 +53,13 @@ class WatchedEngine(FakeEngine):
         super().__init__(name, lambda request: length, limit, FakeTiming(step_seconds=1.0))
         self.given: list[Request] = []
         self.aborted: list[str] = []
+        self.heard: list[Heard] = []
+
+    def learn(self, texts: Sequence[FinishedText]) -> None:
+        now, prompts = asyncio.get_running_loop().time(), {prompt for prompt, _ in texts}
+        (uid,) = {int(np.frombuffer(prompt, np.int32)[0]) for prompt in prompts}
+        lengths = tuple(len(response) // 4 for _, response in texts)
+        self.heard.append(Heard(now, uid, lengths, len(self.given)))
 
     async def submit(self, request: Request) -> Generation:
         self.given.append(request)
@@ -65,6 +84,7 @@ class WatchedRollout:
         policy: Policy | None = None,
         pools: Sequence[str] = ("fast",),
         forced: ForcedLengths | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.length = length
@@ -78,8 +98,9 @@ class WatchedRollout:
         self.controller = StalenessController(Bound(0, admitted), 1000)
         self.ledger = Ledger()
         self.rollouter = Rollouter(
-            RolloutSettings(samples, most_tokens, 0, forced), self.pool, self.controller, self._prompt,
-            self.ledger, iter(range(prompts)), self._score, self._put, self.events,
+            RolloutSettings(samples, most_tokens, 0, forced, speculation=speculation), self.pool,
+            self.controller, self._prompt, self.ledger, iter(range(prompts)), self._score, self._put,
+            self.events,
         )  # fmt: skip
         self.slots = [self.add(limit, pool) for limit, pool in zip(limits, cycle(pools), strict=False)]
         self.running: asyncio.Task[None] | None = None

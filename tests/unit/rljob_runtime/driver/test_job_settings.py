@@ -118,3 +118,17 @@ def test_over_sampling_begins_a_part_of_a_versions_groups_more(rate, prompts, as
     fields = {"training.rollout.overSampling": {"rate": rate}, "training.async": asynchronous}
     found = plan({"totalSteps": 5, "promptsPerBatch": prompts}, **fields)
     assert (found.surplus_groups, found.capacity_groups) == (surplus, groups)
+
+
+@pytest.mark.parametrize(
+    ("engine", "at_most_running"),
+    [
+        ({"torch": {}}, None),
+        ({"vllm": {}}, None),
+        ({"vllm": {"speculation": {"suffix": {}, "atMostRunning": 3}}}, 3),
+    ],
+)
+def test_the_rollout_knows_how_engines_draft(engine, at_most_running):
+    found = plan({"epochs": 1, "promptsPerBatch": 8}, **{"training.rollout.engine": engine})
+    speculation = found.rollout.speculation
+    assert (speculation and speculation.at_most_running) == at_most_running
