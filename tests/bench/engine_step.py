@@ -131,7 +131,7 @@ async def engine(folder: Path, tiny: bool, requests: int, held: bool) -> AsyncIt
         if held != core.holds_outputs:
             raise RuntimeError("this vLLM cannot hold outputs back: there is nothing to compare")
         # As in a job: somebody wants to know how far the requests are.
-        made.on_progress(lambda _: None, report_seconds(1))
+        made.on_progress(lambda _, __: None, report_seconds(1))
         yield made
     finally:
         await made.close()

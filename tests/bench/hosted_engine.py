@@ -175,7 +175,7 @@ class Hosted:
         times = [_main_thread_seconds(core.processes[0].pid) for core in self._cores]
         return sum(times) / len(times)
 
-    def _progressed(self, tokens: Mapping[str, int]) -> None:
+    def _progressed(self, tokens: Mapping[str, int], prefilled: int) -> None:
         if sum(tokens.values()) >= self._aim:
             self._half.set()
 

@@ -33,8 +33,10 @@ import numpy as np
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
+from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import LengthModel, Lengths, Workload
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
@@ -95,12 +97,16 @@ class Drawn:
 
     def wall(self, routing: dict[str, Any], seed: int) -> float:
         """Seconds of one batch, or job."""
+        return self.wall_by(Router(self.site.policy(routing, self.heavy)), seed)
+
+    def wall_by(self, scheduler: Scheduler, seed: int) -> float:
+        """The same by a scheduler that is given."""
+        shapes, physics = self.site.shapes(self.heavy), self.site.physics
         if self.bound is None:
-            return self.site.run_on(self._work(self.site.groups, seed), routing, self.heavy).wall
+            return simulate_batch(self._work(self.site.groups, seed), shapes, physics, scheduler).wall
         model = JobModel(Bound(self.bound, self.site.groups), self.steps, self.train)
-        router = Router(self.site.policy(routing, self.heavy))
         work = self._work(self.steps * self.site.groups, seed)
-        return simulate_job(work, self.site.shapes(self.heavy), self.site.physics, router, model).wall
+        return simulate_job(work, shapes, physics, scheduler, model).wall
 
     def _work(self, groups: int, seed: int) -> Workload:
         site, r = self.site, np.random.default_rng(seed)

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, Request, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation, Span, spans_cover
 from rljob_runtime.weights.shm import WeightsGone
 from tests.support.runtime.engines import (
@@ -151,7 +152,7 @@ async def test_a_stop_token_ends_a_response_unless_its_length_is_given(subject: 
 async def test_progress_is_told_while_requests_run(subject: Subject) -> None:
     """Counts never fall and never go beyond the response; nothing is told during a pause, nor at the end."""
     told: list[Mapping[str, int]] = []
-    subject.engine.on_progress(lambda tokens: told.append(dict(tokens)), 0.01)
+    subject.engine.on_progress(lambda tokens, _: told.append(dict(tokens)), 0.01)
     asked, before = subject.asks(4), await subject.generated()
     tasks = subject.launch(asked)
     await subject.under_way(before, 4 * 100)
@@ -171,6 +172,27 @@ async def test_progress_is_told_while_requests_run(subject: Subject) -> None:
         assert counts == sorted(counts) and counts[-1] > counts[0]
         assert counts[-1] <= RESPONSE
     assert set().union(*told) == {one.request_id for one in asked}
+
+
+async def test_what_was_prefilled_is_told_with_progress(subject: Subject) -> None:
+    """Never less than before, and of each request once, when it has a token; of an engine in which no request
+    waits for the prefill of another: nothing. vLLM has parts of prompts in its cache."""
+    told: list[int] = []
+    subject.engine.on_progress(lambda _, prefilled: told.append(prefilled), 0.01)
+    await asyncio.gather(*subject.launch(subject.asks(4)))
+    before, asked = told[-1], subject.asks(4)
+    tasks = subject.launch(asked)
+    await subject.under_way(await subject.generated(), 4 * 50)
+    # Their KV cache is computed anew.
+    await subject.engine.pause("keep")
+    await subject.engine.resume()
+    await asyncio.gather(*tasks)
+    assert told == sorted(told)
+    prompts = sum(len(one.tokens) for one in asked)
+    if isinstance(subject.engine, VllmEngine):
+        assert 0 < told[-1] - before <= prompts
+    else:
+        assert told[-1] - before == (prompts if isinstance(subject.engine, FakeEngine) else 0)
 
 
 async def test_more_requests_than_slots_all_end(subject: Subject) -> None:

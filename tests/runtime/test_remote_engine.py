@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 STEP = 0.01
 LONG = 100_000
+PROMPT = 5
 DEADLINE = 60.0
 
 
@@ -50,7 +51,7 @@ class Site:
 
 
 def request(name, length, max_tokens=LONG):
-    return Request(name, np.arange(5, dtype=np.int32), max_tokens, seed=length)
+    return Request(name, np.arange(PROMPT, dtype=np.int32), max_tokens, seed=length)
 
 
 def submitted(engine, count, length=LONG):
@@ -250,10 +251,11 @@ async def test_an_abort_that_a_cut_connection_loses_is_repeated(monkeypatch):
 
 
 async def test_progress_is_told_and_goes_on_after_a_cut(monkeypatch):
-    news, told = asyncio.Event(), []
+    news, told, filled = asyncio.Event(), [], []
 
-    def hear(tokens):
+    def hear(tokens, prefilled):
         told.append(tokens)
+        filled.append(prefilled)
         news.set()
 
     async def heard(count):
@@ -274,6 +276,7 @@ async def test_progress_is_told_and_goes_on_after_a_cut(monkeypatch):
     for index, result in enumerate(results):
         counts = [tokens[f"r{index}"] for tokens in told]
         assert counts == sorted(counts) and 0 < counts[0] < counts[-1] <= len(result.tokens)
+    assert filled == sorted(filled) and filled[-1] == 3 * PROMPT
 
 
 async def exchange(endpoint, keys, frames):

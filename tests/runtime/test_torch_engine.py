@@ -102,7 +102,7 @@ async def test_the_kv_of_what_runs_when_weights_are_updated(model: Path, tmp_pat
     slow = request("slow", seed=8, length=50)
     async with started(torch_engine(model, slots=4, length=2 * LENGTH, keep_kv=keeps)) as engine:
         reports: asyncio.Queue[int] = asyncio.Queue()
-        engine.on_progress(lambda counts: reports.put_nowait(sum(counts.values())), 0.001)
+        engine.on_progress(lambda counts, _: reports.put_nowait(sum(counts.values())), 0.001)
         tasks = [asyncio.create_task(engine.submit(one)) for one in [*asked, slow]]
         async with asyncio.timeout(60):
             while await reports.get() < 15:

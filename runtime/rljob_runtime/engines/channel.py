@@ -83,6 +83,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
     tokens: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
     """Tokens generated since its submit, by request id."""
+    prefilled: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """As in `protocol.ProgressListener`."""
 
 
 class Usage(msgspec.Struct, frozen=True, tag="usage"):

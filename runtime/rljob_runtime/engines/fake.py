@@ -113,7 +113,9 @@ class FakeEngine:
         self._timer: asyncio.TimerHandle | None = None
         self._turn_due = False
         self._kv_tokens = kv_tokens
-        self._reports = ProgressReports(self._progress)
+        self._prefilled = 0
+        """Tokens, of requests that have generated one."""
+        self._reports = ProgressReports(self._progress, lambda: self._prefilled)
 
     async def start(self, version: int) -> None:
         self.version = version
@@ -297,6 +299,8 @@ class FakeEngine:
     def _credit(self, tokens: int) -> None:
         """Every running request got `tokens`."""
         for request_id, running in list(self._running.items()):
+            if running.done == 0:
+                self._prefilled += len(running.request.tokens)
             running.done += tokens
             self._generated += tokens
             if running.done == running.length:

@@ -19,12 +19,14 @@ class JointProgress:
         self._listener = listener
         self._reports: dict[int, Mapping[str, int]] = {}
         """By engine, since the last time that something was told."""
+        self._prefilled: dict[int, int] = {}
+        """What each has prefilled, as it told last."""
 
-    def reported(self, engine: int, tokens: Mapping[str, int]) -> None:
-        """What engine number `engine` says of its requests."""
+    def reported(self, engine: int, tokens: Mapping[str, int], prefilled: int) -> None:
+        """What engine number `engine` says of its requests, and of what it has prefilled."""
         if engine in self._reports:
             self._tell()
-        self._reports[engine] = tokens
+        self._reports[engine], self._prefilled[engine] = tokens, prefilled
         if self._reports.keys() >= set(self._running.values()):
             self._tell()
 
@@ -37,4 +39,4 @@ class JointProgress:
         }
         self._reports.clear()
         if whole:
-            self._listener(whole)
+            self._listener(whole, sum(self._prefilled.values()))

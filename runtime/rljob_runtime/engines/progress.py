@@ -14,12 +14,15 @@ class ProgressReports:
     """See the module's guarantees."""
 
     def __init__(
-        self, counts: Callable[[], Mapping[str, int]], catch_up: Callable[[], Awaitable[None]] | None = None
+        self,
+        counts: Callable[[], Mapping[str, int]],
+        prefilled: Callable[[], int],
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`counts` gives the tokens of each running request by its id; nothing where none advances.
-        `catch_up`, which is awaited before each report and must not raise, makes `counts` exact where it
-        is not so by itself."""
-        self._counts = counts
+        `prefilled`: as listeners are told, after `counts` was asked. `catch_up`, which is awaited before each
+        report and must not raise, makes both exact where they are not so by themselves."""
+        self._counts, self._prefilled = counts, prefilled
         self._catch_up = catch_up
         self._listener: ProgressListener | None = None
         self._seconds = 0.0
@@ -64,5 +67,5 @@ class ProgressReports:
         counts = self._counts()
         # Nothing advances: the engine calls `wake` when something does.
         if counts and self._listener is not None:
-            self._listener(counts)
+            self._listener(counts, self._prefilled())
             self.wake()

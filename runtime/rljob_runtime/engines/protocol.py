@@ -27,8 +27,11 @@ from rljob_runtime.site.own_start import StartPart
 
 PauseMode = Literal["keep", "abort", "wait"]
 
-ProgressListener: TypeAlias = Callable[[Mapping[str, int]], None]
-"""Is told how many tokens running requests have generated, by request id."""
+ProgressListener: TypeAlias = Callable[[Mapping[str, int], int], None]
+"""Is told how many tokens running requests have generated, by request id; and how many tokens, of prompts and
+of what earlier attempts had generated, the engine has prefilled since its start: of each request once it has
+a token, without those that were in a cache. What is computed anew, after a pause or for want of room, is not
+counted; nor is a prefill that takes no time of the requests beside it."""
 
 
 FinishedText: TypeAlias = tuple[bytes, bytes]

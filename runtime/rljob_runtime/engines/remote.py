@@ -294,7 +294,7 @@ class RemoteEngine:
             if isinstance(message, channel.Progress):
                 self._send(channel.ProgressRead())
                 if self._watch is not None and self._death is None:
-                    self._watch[0](message.tokens)
+                    self._watch[0](message.tokens, message.prefilled)
                 continue
             if isinstance(message, channel.Usage):
                 if self._on_usage is not None:

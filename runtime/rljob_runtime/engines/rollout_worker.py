@@ -250,10 +250,10 @@ class RolloutWorker:
         if self._serves and self._watcher is not None:
             self._engine.on_progress(self._tell_progress, self._watch_seconds)
 
-    def _tell_progress(self, tokens: Mapping[str, int]) -> None:
+    def _tell_progress(self, tokens: Mapping[str, int], prefilled: int) -> None:
         if self._watcher is not None and not self._unread:
             self._unread = True
-            self._send(self._watcher, channel.Progress(dict(tokens)))
+            self._send(self._watcher, channel.Progress(dict(tokens), prefilled))
 
     def _sample(self) -> None:
         if self._sampled is None:

@@ -104,7 +104,8 @@ class TorchEngine:
         self._model: SlotModel | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._loop_task: asyncio.Task[None] | None = None
-        self._reports = ProgressReports(self._progress)
+        # A step takes a token of each request, of a prompt or not: no request waits for another's prefill.
+        self._reports = ProgressReports(self._progress, lambda: 0)
 
     @property
     def start_parts(self) -> Sequence[StartPart]:

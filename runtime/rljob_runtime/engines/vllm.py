@@ -93,7 +93,7 @@ class VllmEngine:
         self._preemptions = self._entering = self._generated = 0
         self._entered = asyncio.Event()
         self._core: VllmCore | None = None
-        self._reports = ProgressReports(self._progress, self._catch_up)
+        self._reports = ProgressReports(self._progress, self._prefilled, self._catch_up)
         self._life = CoreLife(name, self._reports.stop)
         self._process = CoreProcess(self._life)
         self._staging = Staging(name, self._life, tensor_parallel)
@@ -349,6 +349,9 @@ class VllmEngine:
         """Tokens of each request in the core that are known of, by its id."""
         core = None if self._paused or self._life.over else self._core
         return {} if core is None else core.token_counts()
+
+    def _prefilled(self) -> int:
+        return 0 if self._core is None else self._core.prefilled
 
     def _generation(self, ticket: Ticket, response: Response | None) -> Generation:
         """What a submit returns; `response` is None for one that never was in the core."""

@@ -99,6 +99,9 @@ class VllmCore:
         self._counters = SchedulerCounters()
         self.marks: dict[str, list[Mark]] = {}
         """What has happened to running requests, by id; whoever takes a request's generation removes them."""
+        self.prefilled = 0
+        """Tokens that were prefilled, and not found in the cache, of requests that have a token; 0 where the
+        shape is not `timed`, for then nothing tells it."""
         self.dead_error: type[Exception] = EngineDeadError
         self.reports_versions = not self.holds_outputs and hasattr(self._llm, "update_weight_version")
         """Whether outputs say which version each token came from; else see `counts_at_pause`. Where outputs
@@ -376,8 +379,18 @@ class VllmCore:
             if output.events is None or (state := states.get(output.request_id)) is None:
                 continue
             marks = self.marks.setdefault(state.external_req_id, [])
+            if not marks:
+                self.prefilled += _computed(output, state.prompt_len)
             for event in output.events:
                 if (what := _MARKS.get(event.type.name)) is not None:
                     marks.append((what, event.timestamp))
             if output.new_token_ids:
                 marks.append(("token", outputs.timestamp))
+
+
+def _computed(output: Any, prompt_tokens: int) -> int:
+    """How many of a request's tokens were computed, and not found in the cache, for its first output."""
+    stats = getattr(output, "prefill_stats", None)
+    # vLLM before 0.23 says so with each output.
+    cached: int = getattr(output, "num_cached_tokens", 0) if stats is None else stats.num_cached_tokens
+    return max(0, prompt_tokens - cached)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from rljob_runtime.engines.answers import wrong_progress
+from rljob_runtime.engines.protocol import Request
 from rljob_runtime.rollout.aborts import Aborts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool_use import PoolUse
@@ -254,14 +255,13 @@ class EnginePool:
             return "set_aside"
         return "engine" if slot.joined else "update"
 
-    def submitted(
-        self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int, most_tokens: int
-    ) -> None:
-        """A response is about to be submitted to its engine, with so many tokens of earlier attempts, and may
-        get `most_tokens` there."""
-        slot.requests[request_id] = key, generated
-        slot.most_tokens[request_id] = most_tokens
-        slot.promised += most_tokens
+    def submitted(self, slot: EngineSlot, key: RequestKey, request: Request) -> None:
+        """A response is about to be submitted to its engine, as this request."""
+        name = request.request_id
+        slot.requests[name] = key, request.generated
+        slot.most_tokens[name] = request.max_tokens
+        slot.promised += request.max_tokens
+        slot.given += len(request.tokens)
 
     def left(self, slot: EngineSlot, request_id: str, tokens: int) -> None:
         """What was submitted to this engine has ended there, with so many tokens of that stay."""
@@ -269,9 +269,9 @@ class EnginePool:
         del slot.requests[request_id], slot.most_tokens[request_id]
         slot.told.pop(request_id, None)
 
-    def progressed(self, slot: EngineSlot, tokens: Mapping[str, int]) -> None:
-        """Requests that were submitted to this engine have generated so many tokens there, by request id. An
-        engine that says what cannot be is lost."""
+    def progressed(self, slot: EngineSlot, tokens: Mapping[str, int], prefilled: int = 0) -> None:
+        """Requests that were submitted to this engine have generated so many tokens there, by request id, and
+        it has prefilled so many tokens. An engine that says what cannot be is lost."""
         if (wrong := wrong_progress(tokens, slot.most_tokens)) is not None:
             self.lost(slot, f"engine {slot.engine.name} {wrong}")
             return
@@ -287,7 +287,8 @@ class EnginePool:
         self._router(slot).progressed(progress, now)
         if slot.joined:
             kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens
-            for other in self._costs.report(slot, progress, kv_tokens, self.slots, now):
+            here = {request_id: count for request_id, count in tokens.items() if request_id in known}
+            for other in self._costs.report(slot, here, kv_tokens, prefilled, self.slots, now):
                 if other.joined:
                     self._router(other).join(other.number, other.shape)
         self._changed()

@@ -156,7 +156,7 @@ class Responder:
         """Have an engine generate. Raises `EngineDied`, also where what it answers cannot be: it is to be
         started again, and nothing of it used."""
         pool, pauses = self._pool, slot.pauses if slot.joined else None
-        pool.submitted(slot, key, request.request_id, request.generated, request.max_tokens)
+        pool.submitted(slot, key, request)
         tokens = 0
         try:
             generation = await slot.engine.submit(request)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.cost_fit import MeasuredCosts
-from rljob_runtime.routing.requests import RequestKey
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +23,18 @@ class StepCosts:
     def report(
         self,
         slot: EngineSlot,
-        tokens: Mapping[RequestKey, int],
+        tokens: Mapping[str, int],
         kv_tokens: float,
+        prefilled: int,
         slots: Sequence[EngineSlot],
         now: float,
     ) -> list[EngineSlot]:
-        """The requests that run on this engine have so many tokens, and `kv_tokens` are in its cache. Returns
-        those of `slots`, the live engines, whose costs were found anew."""
-        cost = self._measured.report(slot.number, slot.pool, tokens, kv_tokens, now)
+        """The requests that run on this engine have generated so many tokens there, by request id,
+        `kv_tokens` are in its cache, and it says that it has prefilled so many tokens. Returns those of
+        `slots`, the live engines, whose costs were found anew."""
+        # Whatever it says, it has not computed more than it was given.
+        prefilled = min(prefilled, slot.given)
+        cost = self._measured.report(slot.number, slot.pool, tokens, kv_tokens, now, prefilled)
         if cost is None:
             return []
         pool = [other for other in slots if other.pool == slot.pool]

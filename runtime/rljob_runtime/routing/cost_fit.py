@@ -1,21 +1,19 @@
-"""What a decode step costs, measured while engines run.
+"""What a decode step costs, and prefill, measured while engines run.
 
-Between two reports of progress a running request gets a token in each step. So the time between them, divided
-by the tokens that a request got, is the time of a step; with the requests and KV tokens of the engine it
-gives one equation of the linear model of `StepCost`. They are weighed by least squares, newer ones more, and
-no constant is negative. Engines of a pool have the same constants, but for a factor of each (`slowness`).
-Pure.
+Each mean step between two reports of progress (`mean_steps`) gives one equation of the linear model of
+`StepCost`. They are weighed by least squares, newer ones more, and no constant is negative. What a prefilled
+token costs is assumed to begin with, and the assumption gives way as far as the equations tell better. All
+engines of a pool have the same constants, but for a factor of each (`slowness`). Pure.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from statistics import median
 
 import numpy as np
 
-from rljob_runtime.least_squares import fit_nonnegative
+from rljob_runtime.least_squares import Floats, fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.requests import RequestKey
+from rljob_runtime.routing.mean_steps import MeanStep, MeanSteps
 from rljob_runtime.routing.slowness import Slowness
 
 _FORGET = 0.999
@@ -23,12 +21,18 @@ _FORGET = 0.999
 _ENOUGH = 20
 """Equations before which nothing is concluded."""
 _PREFILL_SHARE = 0.01
-"""Prefill of a token, as part of a step's fixed time: not measured, and assumed for all engines. An 8 B model
-on an H200 takes 0.6 %, a small model on CPUs 1 %."""
+"""Prefill of a token, as part of a step's fixed time, before it is measured. An 8 B model on an H200 takes
+0.6 %, a small model on CPUs 1 %."""
+_PREFILL_BOUNDS = 0.0005, 1.0
+"""The same part, whatever was measured, at least and at most: an engine that tells nonsense must not make
+moves free. A token of prefill takes no longer than a step of one request, which computes one token."""
+_LEAST_NOISE = 0.02
+"""Standard error of an equation, as part of its step, that is taken for granted."""
 UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01)
 """What an engine is taken for before: a step of any length, but no move for nothing."""
-_TERMS = 3
-"""Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache."""
+_TERMS = 4
+"""Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache, and for
+a token that is prefilled."""
 
 
 class CostFit:
@@ -36,20 +40,24 @@ class CostFit:
 
     def __init__(self) -> None:
         self.equations = 0
+        self._weight = 0.0
+        """Of all equations in the triangle together."""
         # The triangle of a QR decomposition has the same least squares as all rows that it was made of: the
         # terms, and in the last column what they add up to.
         self._triangle = np.zeros((_TERMS + 1, _TERMS + 1))
         self._rows: list[list[float]] = []
         """Equations that are not in the triangle yet: to decompose twenty takes as long as one."""
 
-    def add(self, step_seconds: float, running: int, kv_tokens: float) -> None:
-        """A step of `running` requests with `kv_tokens` in the cache took so long. What makes no sense is
-        passed over."""
-        if not 0 < step_seconds < math.inf or running < 1 or not 0 <= kv_tokens < math.inf:
+    def add(self, step_seconds: float, running: int, kv_tokens: float, prefilled: float = 0.0) -> None:
+        """A step of `running` requests with `kv_tokens` in the cache, beside which so many tokens were
+        prefilled, took so long. What makes no sense is passed over."""
+        if not 0 < step_seconds < math.inf or running < 1:
+            return
+        if not (0 <= kv_tokens < math.inf and 0 <= prefilled < math.inf):
             return
         # Divided by its seconds, so that relative and not absolute errors count: long steps would drown short
         # ones.
-        self._rows.append([1.0 / step_seconds, running / step_seconds, kv_tokens / step_seconds, 1.0])
+        self._rows.append([value / step_seconds for value in (1.0, running, kv_tokens, prefilled)] + [1.0])
         self.equations += 1
         if len(self._rows) == _ENOUGH:
             self._sum_up()
@@ -59,11 +67,24 @@ class CostFit:
         if self.equations < _ENOUGH:
             return None
         self._sum_up()
-        found = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
-        fixed, per_request, per_kv_token = map(float, found)
+        free = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
+        if free[0] <= 0:
+            return None
+        rows = np.vstack([self._triangle, self._assumed(free)])
+        found = fit_nonnegative(rows[:, :_TERMS], rows[:, _TERMS]).coefficients
+        fixed, per_request, per_kv_token, per_prefill_token = map(float, found)
         if fixed <= 0:
             return None
-        return StepCost(fixed, per_request, per_kv_token, _PREFILL_SHARE * fixed)
+        least, most = (share * fixed for share in _PREFILL_BOUNDS)
+        return StepCost(fixed, per_request, per_kv_token, min(max(per_prefill_token, least), most))
+
+    def _assumed(self, found: Floats) -> Floats:
+        """The assumption about prefill as one more equation, in which an error as large as itself weighs what
+        the others' usual error does. `found`: the constants without it."""
+        missed = self._triangle @ np.append(found, -1.0)
+        noise = max(_LEAST_NOISE, math.sqrt(float(missed @ missed) / self._weight))
+        share = _PREFILL_SHARE * float(found[0])
+        return np.array([0.0, 0.0, 0.0, noise / share, noise])
 
     def _sum_up(self) -> None:
         count = len(self._rows)
@@ -73,6 +94,7 @@ class CostFit:
         weights = math.sqrt(_FORGET) ** np.arange(count, -1, -1.0)
         rows = np.array(self._rows) * weights[1:, None]
         self._triangle = np.linalg.qr(np.vstack([weights[0] * self._triangle, rows])).R
+        self._weight = _FORGET**count * self._weight + float((weights[1:] ** 2).sum())
         self._rows.clear()
 
 
@@ -84,33 +106,28 @@ class MeasuredCosts:
         self._costs: dict[str, StepCost] = {}
         """What an ordinary engine of each pool costs, as told last."""
         self._slowness: dict[str, Slowness] = {}
-        self._seen: dict[int, tuple[float, dict[RequestKey, int]]] = {}
-        """Of each engine: when it reported, and the tokens of each request then."""
+        self._steps = MeanSteps()
 
     def report(
-        self, engine: int, pool: str, tokens: Mapping[RequestKey, int], kv_tokens: float, now: float
+        self,
+        engine: int,
+        pool: str,
+        tokens: Mapping[str, int],
+        kv_tokens: float,
+        now: float,
+        prefilled: int = 0,
     ) -> StepCost | None:
-        """An engine's running requests have so many tokens, and `kv_tokens` are in its cache. Returns what
-        an ordinary engine of its pool costs, after each some reports; None in between, and while too little
-        is known."""
-        at, seen = self._seen.get(engine, (now, {}))
-        self._seen[engine] = now, dict(tokens)
-        gained = [count - seen[key] for key, count in tokens.items() if key in seen]
-        # Where most have come or gone since the last report, the steps were of many sizes.
-        if not gained or 2 * len(gained) < max(len(tokens), len(seen)):
-            return None
-        steps = median(gained)
-        if steps <= 0 or now <= at:
-            return None
-        return self._measured(engine, pool, (now - at) / steps, (len(tokens) + len(seen)) // 2, kv_tokens)
+        """What `MeanSteps.report` is told. Returns what an ordinary engine of its pool costs, after each some
+        reports; None in between, and while too little is known."""
+        step = self._steps.report(engine, tokens, kv_tokens, prefilled, now)
+        return None if step is None else self._measured(engine, pool, step)
 
-    def _measured(
-        self, engine: int, pool: str, step_seconds: float, running: int, kv_tokens: float
-    ) -> StepCost | None:
+    def _measured(self, engine: int, pool: str, step: MeanStep) -> StepCost | None:
         fit, slowness = self._fits.setdefault(pool, CostFit()), self._slowness.setdefault(pool, Slowness())
         if (known := self._costs.get(pool)) is not None:
-            slowness.add(engine, step_seconds / known.step(running, kv_tokens))
-        fit.add(step_seconds / slowness.of(engine), running, kv_tokens)
+            expected = known.step(step.running, step.kv_tokens) + known.per_prefill_token * step.prefilled
+            slowness.add(engine, step.seconds / expected)
+        fit.add(step.seconds / slowness.of(engine), step.running, step.kv_tokens, step.prefilled)
         cost = fit.cost() if fit.equations % _ENOUGH == 0 else None
         if cost is not None:
             self._costs[pool] = cost
@@ -125,4 +142,4 @@ class MeasuredCosts:
 
     def paused(self, engine: int) -> None:
         """An engine stands still, or is gone: the time until its next report tells nothing."""
-        self._seen.pop(engine, None)
+        self._steps.paused(engine)

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -213,9 +214,7 @@ class MigratingJob(SimulatedJob):
     async def add_engine(self, version: int, pool: str = "fast") -> None:
         await super().add_engine(version, pool)
         slot = self.pool.slots[-1]
-        slot.engine.on_progress(
-            lambda tokens: self.pool.progressed(slot, tokens), self.schedule.report_seconds
-        )
+        slot.engine.on_progress(partial(self.pool.progressed, slot), self.schedule.report_seconds)
 
     def _engine_lost(self, slot: EngineSlot, why: str) -> None:
         # As the fleet does, which ends the process of a worker that is lost.

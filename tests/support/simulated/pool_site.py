@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from rljob_runtime.engines.protocol import EngineDied
+import numpy as np
+
+from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.policy import Policy
@@ -67,6 +69,13 @@ class PoolSite:
         self.samples += count
         keys = [self.dispatch(uid) for uid in range(self.samples - count, self.samples)]
         return [(await self.pool.acquire(key)).number for key in keys]
+
+    def submit(
+        self, slot: EngineSlot, key: RequestKey, name: str, generated: int = 0, most: int = 1000
+    ) -> None:
+        """A response is submitted to its engine, with a prompt of four tokens and so many of its own."""
+        tokens = np.zeros(4 + generated, np.int32)
+        self.pool.submitted(slot, key, Request(name, tokens, most, seed=0, generated=generated))
 
     def release(self, slot: EngineSlot) -> None:
         """The oldest request on this engine ends."""

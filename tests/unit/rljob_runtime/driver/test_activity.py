@@ -4,10 +4,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
-from rljob_runtime.engines.protocol import LoadSnapshot
+from rljob_runtime.engines.protocol import LoadSnapshot, Request
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
@@ -95,7 +97,9 @@ def test_an_engine_is_not_believed_more_tokens_than_its_requests_may_have() -> N
         pool.add(slot)
         pool.join(slot)
         for sample in range(2):
-            pool.submitted(slot, RequestKey(0, sample), f"0.{sample}#1", 0, 50)
+            pool.submitted(
+                slot, RequestKey(0, sample), Request(f"0.{sample}#1", np.zeros(4, np.int32), 50, 0)
+            )
         fleet: Any = SimpleNamespace(starting=False)
         rollouter: Any = SimpleNamespace(counts=GroupCounts())
         activity = JobActivity(pool, fleet, rollouter, lambda: 0)

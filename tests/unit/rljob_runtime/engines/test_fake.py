@@ -135,7 +135,7 @@ def test_progress_is_told_at_each_interval_while_requests_run_and_exact() -> Non
     async def main() -> list[tuple[float, dict[str, int]]]:
         engine, clock = await engine_of(STEP), asyncio.get_running_loop().time
         told: list[tuple[float, dict[str, int]]] = []
-        engine.on_progress(lambda tokens: told.append((round(clock(), 3), dict(tokens))), 0.2)
+        engine.on_progress(lambda tokens, _: told.append((round(clock(), 3), dict(tokens))), 0.2)
         await asyncio.sleep(5)
         tasks = [asyncio.create_task(engine.submit(asked(f"r{length}", length))) for length in (60, 100)]
         await asyncio.sleep(0.45)
@@ -160,7 +160,7 @@ def test_nothing_is_told_of_an_engine_that_runs_nothing(end: str) -> None:
 
     async def main() -> None:
         engine = await engine_of(STEP)
-        engine.on_progress(lambda tokens: None, 0.2)
+        engine.on_progress(lambda tokens, prefilled: None, 0.2)
         task = asyncio.create_task(engine.submit(asked("r", 10 if end == "finish" else 1000)))
         await asyncio.sleep(0.3)
         if end == "close":

@@ -193,10 +193,22 @@ def test_when_one_dies_all_end_and_tell_why() -> None:
 
 def told_by(running: dict[str, int], reports: list[tuple[int, dict[str, int]]]) -> list[dict[str, int]]:
     told: list[dict[str, int]] = []
-    progress = JointProgress(running, lambda tokens: told.append(dict(tokens)))
+    progress = JointProgress(running, lambda tokens, _: told.append(dict(tokens)))
     for number, tokens in reports:
-        progress.reported(number, tokens)
+        progress.reported(number, tokens, 0)
     return told
+
+
+def test_what_all_have_prefilled_is_told_together() -> None:
+    """That of an engine which runs nothing any more as well."""
+    told: list[int] = []
+    running = {"a": 0, "b": 1}
+    progress = JointProgress(running, lambda _, prefilled: told.append(prefilled))
+    progress.reported(0, {"a": 1}, 10)
+    progress.reported(1, {"b": 1}, 7)
+    del running["b"]
+    progress.reported(0, {"a": 2}, 15)
+    assert told == [17, 22]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ class Subject:
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
         self.answer.set()
-        self.reports = ProgressReports(lambda: dict(self.counts), self.catch_up)
+        self.reports = ProgressReports(lambda: dict(self.counts), lambda: 7, self.catch_up)
 
     async def catch_up(self) -> None:
         self.asked.set()
@@ -26,7 +26,8 @@ class Subject:
     def listen(self) -> None:
         self.reports.listen(self.tell, 0.001)
 
-    def tell(self, counts: Mapping[str, int]) -> None:
+    def tell(self, counts: Mapping[str, int], prefilled: int) -> None:
+        assert prefilled == 7
         self.told.append(counts)
         self.tells.set()
 

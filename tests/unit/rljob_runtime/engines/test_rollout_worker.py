@@ -248,8 +248,9 @@ async def ended(worker: RolloutWorker) -> None:
     worker._gate.close()
 
 
-def test_progress_that_cannot_be_is_refused() -> None:
-    message = channel.encode_message(channel.Progress({"r": -1}))
+@pytest.mark.parametrize("progress", [channel.Progress({"r": -1}), channel.Progress({"r": 1}, -1)])
+def test_progress_that_cannot_be_is_refused(progress: channel.Progress) -> None:
+    message = channel.encode_message(progress)
     with pytest.raises(msgspec.DecodeError, match="Expected `int` >= 0"):
         channel.decode_from_worker([message])
 

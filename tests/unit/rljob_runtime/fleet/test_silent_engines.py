@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from rljob_runtime.driver.silent_engines import SilentEngines
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
-from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode
+from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode, Request
 from rljob_runtime.restarts import GivenUp, RestartBudget
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
@@ -203,7 +204,8 @@ def test_where_the_whole_job_stands_still_those_that_were_just_given_requests_ar
             pool.join(slot)
 
         def give(slot: EngineSlot) -> None:
-            pool.submitted(slot, RequestKey(slot.number, 0), f"{slot.number}.0#1", 0, 10)
+            request = Request(f"{slot.number}.0#1", np.zeros(4, np.int32), 10, seed=0)
+            pool.submitted(slot, RequestKey(slot.number, 0), request)
             slot.occupy(clock(), 0)
 
         def stuck() -> list[str]:

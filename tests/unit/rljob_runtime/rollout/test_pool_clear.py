@@ -11,7 +11,7 @@ from tests.support.simulated.pool_site import PoolSite, virtual
 
 def submitted(site: PoolSite, slot: EngineSlot, *names: str) -> None:
     for sample, name in enumerate(names):
-        site.pool.submitted(slot, RequestKey(sample, 0), name, 0, 1000)
+        site.submit(slot, RequestKey(sample, 0), name, 0, 1000)
 
 
 def test_clear_aborts_what_is_submitted_and_waits_until_nothing_is_placed() -> None:

@@ -29,7 +29,7 @@ def test_a_response_that_moves_is_aborted_and_goes_on_where_its_place_is_kept() 
         first, second = site.slots
         assert await site.place(3) == [0, 1, 0]
         key = RequestKey(2, 0)
-        site.pool.submitted(first, key, "2.0#1", 0, 1000)
+        site.submit(first, key, "2.0#1", 0, 1000)
         policy.told = [Move(key, 1)]
         site.pool.decide()
         await asyncio.sleep(1)
@@ -53,7 +53,7 @@ def test_a_response_that_moves_may_begin_anew(restart: bool) -> None:
         site = PoolSite(1, policy=policy)
         await site.place(1)
         key = RequestKey(0, 0)
-        site.pool.submitted(site.slots[0], key, "0.0#1", 0, 1000)
+        site.submit(site.slots[0], key, "0.0#1", 0, 1000)
         policy.told = [Move(key, None, restart)]
         site.pool.decide()
         assert site.pool.interrupted(key, 5) is restart
@@ -70,7 +70,7 @@ def test_an_engine_that_dies_when_a_response_is_to_leave_it_is_lost() -> None:
         await site.place(1)
         engine: Any = site.slots[0].engine
         engine.dead = True
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0, 1000)
+        site.submit(site.slots[0], RequestKey(0, 0), "0.0#1", 0, 1000)
         policy.told = [Move(RequestKey(0, 0), None)]
         site.pool.decide()
         await asyncio.sleep(1)
@@ -83,9 +83,38 @@ def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
     async def main() -> None:
         site = PoolSite(1)
         await site.place(1)
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100, 1000)
+        site.submit(site.slots[0], RequestKey(0, 0), "0.0#2", 100, 1000)
         site.pool.progressed(site.slots[0], {"0.0#2": 7, "0.0#1": 99})
         assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
+
+    virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("told", "share"),
+    [(1.0, 0.1), (0.0, 0.01), (1e9, 0.1)],
+    ids=["what it has prefilled", "nothing", "more than it was given"],
+)
+def test_moves_cost_what_engines_tell_of_prefill(told: float, share: float) -> None:
+    """An engine takes 10 ms for a step and 1 ms for a token that it prefills. Between every second report
+    and the next a request begins, with a prompt of four tokens and 1,000 of an earlier attempt. Of what the
+    engine tells no more counts than it was given."""
+
+    async def main() -> None:
+        site, filled = PoolSite(64), 0
+        (slot,) = site.slots
+        running: dict[str, int] = {}
+        await site.place(40)
+        for turn in range(80):
+            await asyncio.sleep(100 * 0.01)
+            running = {name: tokens + 100 for name, tokens in running.items()}
+            if turn % 2 == 0:
+                name = f"{turn // 2}.0#1"
+                site.submit(slot, RequestKey(turn // 2, 0), name, 1000, 10_000)
+                await asyncio.sleep(1004 * 0.001)
+                running[name], filled = 1, filled + 1004
+            site.pool.progressed(slot, running, int(told * filled))
+        assert slot.cost.per_prefill_token / slot.cost.fixed == pytest.approx(share, rel=0.1)
 
     virtual(main())
 

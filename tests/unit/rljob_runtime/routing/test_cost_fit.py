@@ -2,12 +2,12 @@
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.cost_fit import CostFit, MeasuredCosts
-from rljob_runtime.routing.requests import RequestKey
 
 TRUTHS = {
     "all three": StepCost(0.008, 2e-5, 4.3e-8),
@@ -29,6 +29,71 @@ def test_the_constants_of_a_step_are_found(name: str, noise: float) -> None:
     assert found.per_prefill_token == pytest.approx(found.fixed / 100)
     for running, kv in [(1, 0), (1, 30_000), (64, 100_000), (256, 700_000)]:
         assert found.step(running, kv) == pytest.approx(truth.step(running, kv), rel=0.01 + noise)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("share", [0.001, 0.006, 0.1, 0.5])
+def test_what_a_prefilled_token_costs_is_found(share: float, noise: float) -> None:
+    """As part of a step's fixed time. Most steps have none beside them; the prompts are of 100 to 4,000
+    tokens."""
+    truth, rng, fit = TRUTHS["all three"], random.Random(7), CostFit()
+    token = share * truth.fixed
+    for _ in range(1000):
+        running, kv = rng.randint(1, 256), rng.uniform(0, 700_000)
+        # Of 25 steps one in three intervals prefills a prompt.
+        prefilled = rng.uniform(100, 4000) / 25 if rng.random() < 0.3 else 0.0
+        seconds = (truth.step(running, kv) + token * prefilled) * rng.gauss(1, noise)
+        fit.add(seconds, running, kv, prefilled)
+    found = fit.cost()
+    assert found is not None
+    assert found.per_prefill_token == pytest.approx(token, rel=0.1 if noise == 0 or share > 0.001 else 0.5)
+    assert found.step(64, 100_000) == pytest.approx(truth.step(64, 100_000), rel=0.01 + noise)
+
+
+@pytest.mark.parametrize(
+    ("prefilled", "least", "most"),
+    [(0.0, 0.01, 0.01), (0.01, 0.008, 0.012), (0.2, 0.008, 0.06), (10.0, 0.08, 0.12)],
+)
+def test_what_is_assumed_of_prefill_gives_way_as_far_as_it_is_measured(
+    prefilled: float, least: float, most: float
+) -> None:
+    """It takes a tenth of a step's fixed time, not the hundredth that is assumed; steps take 10 % more or
+    less by chance. `prefilled`: tokens beside every second step."""
+    rng, fit = random.Random(5), CostFit()
+    for turn in range(200):
+        each = prefilled * (turn % 2)
+        fit.add(0.01 * (1 + 0.1 * each) * rng.gauss(1, 0.1), rng.randint(1, 64), 0, each)
+    cost = fit.cost()
+    assert cost is not None
+    assert 0.999 * least <= cost.per_prefill_token / cost.fixed <= 1.001 * most
+
+
+@pytest.mark.parametrize(
+    ("told", "least", "most"),
+    [(lambda rng: 0.0, 0.01, 0.01), (lambda rng: rng.uniform(0, 1e9), 0.0005, 0.0005)],
+    ids=["nothing", "nonsense"],
+)
+def test_prefill_stays_within_bounds_whatever_engines_tell(
+    told: Callable[[random.Random], float], least: float, most: float
+) -> None:
+    rng, fit = random.Random(5), CostFit()
+    for _ in range(500):
+        fit.add(0.01 * rng.gauss(1, 0.05), rng.randint(1, 64), 0, told(rng))
+    cost = fit.cost()
+    assert cost is not None and cost.fixed == pytest.approx(0.01, rel=0.05)
+    assert least * 0.99 <= cost.per_prefill_token / cost.fixed <= most * 1.01
+
+
+@pytest.mark.parametrize("lie", [0.0, 0.5, 2.0])
+def test_one_engine_of_four_that_lies_about_prefill_does_not_decide_what_it_costs(lie: float) -> None:
+    """It says that it has prefilled nothing, or half of what it has, or twice as much."""
+    rng, fit = random.Random(5), CostFit()
+    for turn in range(1000):
+        prefilled = rng.uniform(100, 4000) / 25 if rng.random() < 0.3 else 0.0
+        seconds = (0.01 + 0.0001 * prefilled) * rng.gauss(1, 0.05)
+        fit.add(seconds, rng.randint(1, 64), 0, prefilled * (lie if turn % 4 == 0 else 1.0))
+    cost = fit.cost()
+    assert cost is not None and 0.005 < cost.per_prefill_token / cost.fixed < 0.02
 
 
 def test_nothing_is_concluded_from_little_or_nonsense() -> None:
@@ -83,8 +148,8 @@ def test_costs_that_change_are_followed() -> None:
     assert cost is not None and cost.fixed == pytest.approx(0.02, rel=0.02)
 
 
-def keys(*samples: int) -> list[RequestKey]:
-    return [RequestKey(0, sample) for sample in samples]
+def keys(*samples: int) -> list[str]:
+    return [f"request {sample}" for sample in samples]
 
 
 def test_reports_become_equations() -> None:
@@ -178,6 +243,22 @@ def test_engines_that_have_not_reported_are_ordinary_ones() -> None:
     assert MeasuredCosts().slowness("fast", (1, 2)) == {1: 1.0, 2: 1.0}
 
 
+@pytest.mark.parametrize("prefill", [0.0001, 0.01])
+def test_an_engine_that_prefills_much_is_not_slow_for_that(prefill: float) -> None:
+    """Requests come to engine 2 alone, one of 400 tokens between two reports."""
+    measured, now, prefilled, slowness = MeasuredCosts(), 0.0, 0, {}
+    for turn in range(600):
+        engine = 1 + turn % 2
+        fill = 400 * (engine == 2)
+        measured.paused(engine)
+        measured.report(engine, "fast", dict.fromkeys(keys(1, 2, 3), 5), 0.0, now, prefilled)
+        now, prefilled = now + 20 * 0.05 + prefill * fill, prefilled + fill
+        found = measured.report(engine, "fast", dict.fromkeys(keys(1, 2, 3), 25), 0.0, now, prefilled)
+        if found is not None:
+            slowness = measured.slowness("fast", (1, 2))
+    assert slowness == pytest.approx({1: 1.0, 2: 1.0})
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.9, 0.6])
 def test_engines_of_a_pool_have_the_same_constants_but_for_a_factor(factor: float) -> None:
     """Engine 2 takes `factor` times as long, and runs more requests: that is not taken for what they cost."""
@@ -187,9 +268,9 @@ def test_engines_of_a_pool_have_the_same_constants_but_for_a_factor(factor: floa
         engine = 1 + turn % 3
         running = rng.randint(40, 140) + 30 * (engine == 2)
         measured.paused(engine)
-        measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 0), 0.0, now)
+        measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 5), 0.0, now)
         now += 10 * truth.step(running) * (factor if engine == 2 else 1.0)
-        found = measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 10), 0.0, now)
+        found = measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 15), 0.0, now)
         if found is not None:
             cost, slowness = found, measured.slowness("fast", (1, 2, 3))
     assert slowness == pytest.approx({1: 1.0, 2: factor, 3: 1.0}, rel=0.05)
