@@ -316,6 +316,7 @@ class Fleet:
                 slot.kv_tokens = (await engine.load_snapshot()).kv_tokens
             if slot.kv_tokens is not None and slot.kv_tokens < 1:
                 raise EngineDied(f"engine {engine.name} says that its KV cache holds {slot.kv_tokens} tokens")
+            worker.events.has_cache(slot.kv_tokens)
             await self._enter(member, slot)
         # Also when it is cancelled: a process without a slot would keep its accelerators.
         except BaseException:

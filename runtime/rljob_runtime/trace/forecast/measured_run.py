@@ -78,7 +78,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         return None
     assumptions = Assumptions.model_validate(
         {
-            "engines": engines_values(engines),
+            "engines": engines_values(engines, {name: found.cache(pools[name]) for name in engines}),
             "trainer": trainer_values(trainer),
             # A run whose engines loaded nothing stood still for nothing.
             "weightSyncSeconds": 0.0,

@@ -16,7 +16,7 @@ import yaml
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
 from rljob_runtime.trace.forecast.weight_fit import WeightFit, fit_weights
@@ -32,6 +32,8 @@ _LOADS = frozenset({"weight_pause", "weight_load", "weight_resume"})
 """Events of an engine that stands still for new weights."""
 _COUNTS = {"tokens": 0, "length": 0, "uid": -1}
 """What an attempt's event is recorded with, and what is taken where it lacks it."""
+_MOST_CACHE = 1_000_000_000_000
+"""Tokens; what an engine said beyond that is nonsense."""
 _FEWEST_STEPS = 3
 """Steps that a fit of the trainer needs, and those of which an engine's first one is left out of a fit."""
 
@@ -64,6 +66,16 @@ class Recorded:
     """When training began, and began again."""
     training: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """Seconds of each rank in each step."""
+    caches: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Tokens that the KV caches of engines hold, by pool."""
+    longest: int = 0
+    """Tokens of the longest prompt and response together."""
+
+    def cache(self, pools: Collection[str]) -> int | None:
+        """Tokens that the KV cache of an engine of these pools holds, the smallest of them; None where none
+        has said so. One that cannot be, since a response would not have fitted, is passed over."""
+        said = (tokens for pool in pools for tokens in self.caches[pool])
+        return min((tokens for tokens in said if self.longest <= tokens <= _MOST_CACHE), default=None)
 
     def working(self, pools: Collection[str]) -> list[list[Attempt]]:
         """The attempts of each worker of these pools, on clocks that stop for weight updates."""
@@ -144,6 +156,10 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0, tally: Tal
     prompts = _Prompts(trace)
     found, starts = Recorded(), read_starts(folder)
     found.starts += [start.time for start in starts]
+    for worker in read_workers(folder / EVENTS_FOLDER):
+        if worker.kv_tokens is not None:
+            found.caches[worker.pool].append(worker.kv_tokens)
+    found.longest = prompts.longest
     for step, events in read_steps(folder / EVENTS_FOLDER, Tally() if tally is None else tally, first):
         for event in events:
             key = event.pool, event.worker
@@ -178,11 +194,14 @@ class _Prompts:
 
     def __init__(self, trace: LengthTrace | None) -> None:
         self._tokens: dict[int, int] = {}
+        self.longest = 0
+        """Tokens of the longest one together with its longest response."""
         self._mean = 0
         """Of those that the trace has: it may lack some, which were under way, or taken out of it."""
         if trace is not None and len(trace.uids):
             self._tokens = dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
             self._mean = round(float(trace.prompt_tokens.mean()))
+            self.longest = int((trace.prompt_tokens + trace.tokens.max(axis=1)).max())
 
     def tokens(self, uid: int) -> int:
         """Of the prompt of a group."""
@@ -232,8 +251,13 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
         elif by_worker:
             notes.append(f"# engines.{pool}: too few attempts to fit; defaults")
     if fits:
-        notes.append("# engines: graphs are within the fit; how much a KV cache holds is not recorded")
-        values["engines"] = engines_values(fits)
+        caches = {pool: found.cache([pool]) for pool in fits}
+        unknown = " and ".join(pool for pool in fits if caches[pool] is None)
+        notes.append(
+            "# engines: graphs are within the fit; kvTokens as engines said"
+            + (f"; those of the {unknown} pool did not" if unknown else "")
+        )
+        values["engines"] = engines_values(fits, caches)
     trainer = fit_trainer(folder, found)
     if trainer is not None:
         values["trainer"] = trainer_values(trainer)
@@ -268,18 +292,19 @@ def _weight_notes(found: Recorded) -> list[str]:
     return [f"{names}: medians of {fit.versions:,} versions", sync]
 
 
-def engines_values(fits: Mapping[str, EngineFit]) -> dict[str, object]:
-    """The field `engines` of `Assumptions`, from the fits of pools by their names."""
+def engines_values(fits: Mapping[str, EngineFit], caches: Mapping[str, int | None]) -> dict[str, object]:
+    """The field `engines` of `Assumptions`, from the fits of pools by their names. `caches`: the tokens that
+    a KV cache of each holds, where that is known."""
     attempts = sum(fit.attempts for fit in fits.values())
     # The simulator has one for all engines.
     admission = sum(fit.admission * fit.attempts for fit in fits.values()) / attempts
     return {
-        **{pool: _engine_values(fit.cost) for pool, fit in fits.items()},
+        **{pool: _engine_values(fit.cost, caches[pool]) for pool, fit in fits.items()},
         "admissionSeconds": _short(admission),
     }
 
 
-def _engine_values(cost: StepCost) -> dict[str, object]:
+def _engine_values(cost: StepCost, kv_tokens: int | None) -> dict[str, object]:
     """The fields of an engine in `Assumptions`."""
     return {
         # The simulator needs a step to take time; a fit may give all of it to the other parts.
@@ -288,7 +313,7 @@ def _engine_values(cost: StepCost) -> dict[str, object]:
         "secondsPerKvToken": _short(cost.per_kv_token),
         "secondsPerPrefillToken": _short(cost.per_prefill_token),
         "graphs": [],
-        "kvTokens": None,
+        "kvTokens": kv_tokens,
     }
 
 

@@ -53,6 +53,8 @@ class Proposal:
     """Samples per second of the run as it was, by the simulator."""
     measured: float
     """The same, as measured."""
+    knows_caches: bool = False
+    """Whether engines said how much their KV caches hold; else they were taken for large enough."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def propose(
     if not worth(gains, misfit):
         return None
     gain = Spread(statistics.mean(gains), _standard_error(gains))
-    return Proposal(sizes, best, accelerators, gain, len(gains), simulated, measured.rate)
+    knows_caches = measured.assumptions.engines.fast.kv_tokens is not None
+    return Proposal(sizes, best, accelerators, gain, len(gains), simulated, measured.rate, knows_caches)
 
 
 def _search(site: TimedSite, draw: Draw, accelerators: int, trainers: int | None) -> bool:

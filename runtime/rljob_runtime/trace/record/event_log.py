@@ -104,6 +104,8 @@ class WorkerInfo(msgspec.Struct):
     """As in `Event`."""
     host: str
     pid: int
+    kv_tokens: int | None = None
+    """Tokens that its engine's KV cache holds, as it said last; None where it has none, or does not say."""
 
 
 class EventLog:
@@ -139,6 +141,11 @@ class EventLog:
         self._buffered_since = 0.0
         if folder is not None:
             self._introduce(folder)
+
+    def has_cache(self, kv_tokens: int | None) -> None:
+        """The worker's engine is up, and its KV cache holds so many tokens; None where that is not known."""
+        if self._folder is not None and kv_tokens is not None:
+            self._introduce(self._folder, kv_tokens)
 
     def span(self, event: str, step: int, **extra: Any) -> "Span":
         """Time the body of a `with`; the dict that it yields may be given more `extra`."""
@@ -181,8 +188,9 @@ class EventLog:
         self._lines.clear()
         self._buffered = 0
 
-    def _introduce(self, folder: Path) -> None:
-        who = WorkerInfo(self._rank, self._worker, self._pool, socket.gethostname(), os.getpid())
+    def _introduce(self, folder: Path, kv_tokens: int | None = None) -> None:
+        host = socket.gethostname()
+        who = WorkerInfo(self._rank, self._worker, self._pool, host, os.getpid(), kv_tokens)
         path = folder / f"worker_{self._rank}.json"
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ def _sizes(found: Proposal, spec: Spec) -> Advice:
         for name, pool, before, after in counts
         if before != after
     ]
+    caches = "" if found.knows_caches else ". It takes KV caches for large enough"
     gain, error = found.gain.mean, found.gain.deviation
     return Advice(
         "pools",
@@ -37,7 +38,7 @@ def _sizes(found: Proposal, spec: Spec) -> Advice:
         f"the simulator, with the costs and lengths that this run measured, trains {100 * gain:.0f} % "
         f"(± {max(1.0, 100 * error):.0f} %, standard error of {found.workloads} workloads) more samples a "
         f"second so. Of the run as it was it makes {found.simulated:.3g} samples a second, and "
-        f"{found.measured:.3g} were measured. It takes KV caches for large enough",
+        f"{found.measured:.3g} were measured{caches}",
     )
 
 

@@ -11,6 +11,7 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.restarts import GivenUp
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from rljob_runtime.trace.analyse.event_files import read_workers
 from tests.support.simulated.scaled_job import (
     DETECTION_SECONDS,
     KV_TOKENS,
@@ -322,6 +323,14 @@ def test_routing_knows_how_far_responses_are_and_how_much_an_engine_holds():
     # A step takes 10 ms: half a second is 50 tokens of each request.
     assert min(behind) >= 0 and max(behind) <= 50
     assert sum(before > after for before, after in pairwise(behind)) == 3, "the news of 1.5 seconds"
+
+
+def test_a_run_records_how_much_an_engine_holds(tmp_path):
+    """Here all record as one worker."""
+    job = ScaledJob(Scenario(engines=1, steps=3, faults=lambda job: job.shepherd(asyncio.sleep(0))))
+    job.events_folder = tmp_path
+    job.run()
+    assert [worker.kv_tokens for worker in read_workers(tmp_path)] == [KV_TOKENS]
 
 
 def test_engines_report_as_often_as_their_number_allows_however_it_changes(

@@ -12,6 +12,7 @@ from rljob_runtime.manifest.load import read
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast import measured_run as module
 from rljob_runtime.trace.forecast.measured_run import as_asked, first_step, measured_rate, measured_run
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from tests.support.runtime.synthetic_run import MANIFEST, Job, write_run
 
 ON_GPUS = MANIFEST.replace("accelerator: cpu", "accelerator: nvidia").replace(
@@ -35,6 +36,16 @@ def test_a_run_tells_its_costs_its_lengths_and_its_speed(tmp_path: Path) -> None
     assert found.assumptions.weight_sync_seconds == pytest.approx(0.063)
     assert found.trace.tokens.shape == (160, 8)
     assert not found.knows_trainer, "its steps take as long whatever they train"
+
+
+@pytest.mark.parametrize(("said", "known"), [(500_000, 500_000), (3, None), (None, None)])
+def test_it_knows_how_much_a_cache_holds_where_engines_said_so(
+    tmp_path: Path, said: int | None, known: int | None
+) -> None:
+    run, spec, analysis = run_of(tmp_path, Job(steps=20, by_length=True))
+    EventLog(run / EVENTS_FOLDER, 1, "fast-0", "fast").has_cache(said)
+    found = measured_run(run, spec, analysis)
+    assert found is not None and found.assumptions.engines.fast.kv_tokens == known
 
 
 @pytest.mark.parametrize(

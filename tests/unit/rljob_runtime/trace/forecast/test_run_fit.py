@@ -76,6 +76,29 @@ def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
     assert found.lengths.mean == pytest.approx(300, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ((None, None), None),
+        ((750_000, 700_000), 700_000),
+        ((None, 700_000), 700_000),
+        # No response of the run would have fitted, and nobody has as much.
+        ((3, 700_000), 700_000),
+        ((3, None), None),
+        ((10**13, None), None),
+    ],
+)
+def test_how_much_a_cache_holds_is_what_engines_said(
+    run: Path, said: tuple[int | None, ...], known: int | None
+) -> None:
+    for number, kv_tokens in enumerate(said):
+        EventLog(run / EVENTS_FOLDER, number, f"fast-{number}", "fast").has_cache(kv_tokens)
+    file = run / "measured.yaml"
+    file.write_text(fit_run(run))
+    assert read_assumptions(file).engines.fast.kv_tokens == known
+    assert ("those of the fast pool did not" in file.read_text()) == (known is None)
+
+
 EVENT = b'{"event": "generate", "start": 5.0, "duration": 1.0, "step": 0, "worker": "%s", "pool": "fast", '
 
 LASTS = (EVENT % b"fast-0").replace(b"1.0", b"%s") + b'"extra": {"tokens": 50, "uid": 1, "request": "1.0#9"}}'

@@ -124,6 +124,22 @@ def test_every_worker_introduces_itself(tmp_path: Path) -> None:
     assert all(isinstance(who, WorkerInfo) and who.host and who.pid > 0 for who in read_workers(tmp_path))
 
 
+def test_an_introduction_says_how_much_an_engine_s_cache_holds_once_it_is_known(tmp_path: Path) -> None:
+    logs = [EventLog(tmp_path, rank, f"fast-{rank}", "fast") for rank in range(3)]
+    logs[1].has_cache(None)
+    logs[2].has_cache(750_000)
+    assert [who.kv_tokens for who in read_workers(tmp_path)] == [None, None, 750_000]
+    logs[2].has_cache(500_000)
+    assert [who.worker for who in read_workers(tmp_path) if who.kv_tokens == 500_000] == ["fast-2"]
+    EventLog(None, 3, "fast-3", "fast").has_cache(1)
+
+
+def test_introductions_of_runs_before_caches_were_recorded_are_read(tmp_path: Path) -> None:
+    who = {"rank": 1, "worker": "fast-0", "pool": "fast", "host": "a", "pid": 7}
+    (tmp_path / "worker_1.json").write_bytes(msgspec.json.encode(who))
+    assert read_workers(tmp_path) == [WorkerInfo(1, "fast-0", "fast", "a", 7, None)]
+
+
 def test_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:
     file = tmp_path / "step_0" / "worker_0.jsonl"
     EventLog(tmp_path, 0, "t", "trainer", buffer_lines=1).add("get", 0, 1.0, 1.0)
