@@ -271,7 +271,9 @@ def test_an_interrupt_while_it_is_imported_is_no_traceback(module, tmp_path):
     """Ctrl-C in the first moments of a command, in a process as a person starts it."""
     pressed = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('it went on')\n"
     (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.abc, importlib.util, sys\n"
+        "import importlib.abc, importlib.util, signal, sys\n"
+        # What a shell starts in the background has it ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Pressed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):\n"
         "    def find_spec(self, name, path, target=None):\n"
         f"        if name == 'rljob_runtime.cli.{module}':\n"
