@@ -51,6 +51,32 @@ async def test_groups_pass_through(make_site, address):
     assert (stats.cleared, stats.released, stats.refused) == (1, 0, {})
 
 
+def test_calls_of_other_threads_end_when_the_blocking_client_is_closed(make_site, address):
+    """Also those that come while it is being closed, as one after the other does of a thread with many."""
+    site = make_site(address)
+    for _ in range(10):
+        trainer, ended = site.blocking("trainer"), []
+
+        def fetch(client, ended):
+            for uid in range(100):
+                try:
+                    client.get([uid], 600)
+                except QueueUnavailable as error:
+                    ended.append(str(error))
+
+        threads = [threading.Thread(target=fetch, args=(trainer, ended), daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        trainer.stats()
+        trainer.close()
+        for thread in threads:
+            thread.join(SOON)
+            assert not thread.is_alive()
+        assert len(ended) == 200 and all(
+            "this client was closed" in e or "queue client was closed" in e for e in ended
+        )
+
+
 def test_the_blocking_client_does_the_same_from_any_thread(make_site, address):
     site = make_site(address, capacity=16)
     with site.blocking("driver") as driver, site.blocking("trainer") as trainer:

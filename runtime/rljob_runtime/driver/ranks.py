@@ -154,6 +154,9 @@ class RayTrainer:
         self._ranks: list[Any] = []
         self._news: list[int] = []
         """Groups that the queue has, of which rank 0 is to be told."""
+        self._stepping = False
+        """Whether these ranks have begun a step. Before that the job is brought to where they are: what the
+        queue has may be of a term that is over."""
         self._telling: asyncio.Task[None] | None = None
         """That is being done."""
 
@@ -195,6 +198,7 @@ class RayTrainer:
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
         """Train these groups, taken from the queue by uid, and acknowledge them."""
+        self._stepping = True
         async with self.turn:
             results = await self._call("step", step, version, list(uids), deadline=self._step_deadline)
             # Before `turn` is let go: who has it next names the version of the weights by this.
@@ -209,7 +213,7 @@ class RayTrainer:
     def fetch_ahead(self, uids: Sequence[int]) -> None:
         """The queue has these groups: let rank 0 fetch them beside the step that it is at. Returns at once;
         what comes of it is seen in the step that names them."""
-        if not self._ranks:
+        if not self._stepping:
             return
         self._news += uids
         if self._telling is None or self._telling.done():
@@ -388,4 +392,4 @@ class RayTrainer:
         for rank in self._ranks:
             # Ends the process at once, whatever it is at.
             ray.kill(rank)
-        self._ranks, self._news = [], []
+        self._ranks, self._news, self._stepping = [], [], False

@@ -2,17 +2,16 @@
 
 Guarantees: a step gets exactly the groups that it names, whatever was fetched before; which those are is not
 decided here. A group that is fetched ahead is on lease like those of a step, and is done once it is trained
-and acknowledged. No more than `most` are held ahead. What could not be fetched ahead is fetched when a step
-names it, and its failure is raised then.
+and acknowledged. No more than `most` are held ahead, and none that a step has taken: a queue host that is
+replaced in the middle of a step is given its groups again, and that is told like any other. What could not be
+fetched ahead is fetched when a step names it, and its failure is raised then.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 
-import msgspec
-
-from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 
 
@@ -29,17 +28,22 @@ class GroupsAhead:
         """Groups that the queue has, and that are not fetched for want of room; in order."""
         self._held: dict[int, Future[Group]] = {}
         """Those that are fetched, or being fetched."""
+        self._taken: deque[frozenset[int]] = deque(maxlen=2)
+        """Those of the newest steps. Two: the driver keeps a step's groups until it has heard of its end, by
+        which time the next one may have begun."""
         self._thread = ThreadPoolExecutor(1, "groups-ahead")
 
     def tell(self, uids: Iterable[int]) -> None:
         """The queue has these groups. Returns at once."""
         with self._lock:
-            self._told.update(dict.fromkeys(uid for uid in uids if uid not in self._held))
+            known = self._held.keys() | frozenset().union(*self._taken)
+            self._told.update(dict.fromkeys(uid for uid in uids if uid not in known))
             self._fetch_more()
 
     def take(self, uids: Sequence[int]) -> list[Group]:
         """These groups, which are not held any more. Raises `QueueError`, `msgspec.DecodeError`."""
         with self._lock:
+            self._taken.append(frozenset(uids))
             for uid in uids:
                 self._told.pop(uid, None)
             ahead = {uid: self._held.pop(uid) for uid in uids if uid in self._held}
@@ -72,7 +76,7 @@ class GroupsAhead:
         try:
             (frame,) = self._get([uid])
             return decode_group(frame)
-        except (QueueError, msgspec.DecodeError):
+        except Exception:
             # A step that names it will try again, and tell. Until then it takes no room.
             with self._lock:
                 self._held.pop(uid, None)

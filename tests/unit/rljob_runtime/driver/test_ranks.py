@@ -295,7 +295,8 @@ def test_a_call_of_ranks_that_were_lost_ends_none_that_took_their_place(
 
 async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """One call after the other, with all groups that came during the one before; its end is not told of here.
-    New ranks are not told of what was there before them."""
+    New ranks are not told of what was there before they had begun a step: it may be of a time to which the
+    job does not go back."""
     import ray
 
     told: list[list[int]] = []
@@ -320,6 +321,8 @@ async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.Monk
     trainer.fetch_ahead([0])
     rank: Any = SimpleNamespace(fetch_ahead=First())
     trainer._ranks = [rank, object()]
+    trainer.fetch_ahead([9])
+    trainer._stepping = True
     for uid in (1, 2, 3):
         trainer.fetch_ahead([uid])
         await settled()
@@ -332,6 +335,8 @@ async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.Monk
     answers[1].set_exception(ActorDiedError())
     await settled()
     trainer._ranks = [rank]
+    trainer.fetch_ahead([9])
+    trainer._stepping = True
     trainer.fetch_ahead([5])
     await settled()
     assert told == [[1], [2, 3], [5]]

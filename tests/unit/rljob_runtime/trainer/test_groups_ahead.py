@@ -92,6 +92,20 @@ def test_a_group_is_given_once() -> None:
         assert queue.calls == [(1,), (1,)]
 
 
+def test_what_a_step_has_taken_is_not_fetched_again() -> None:
+    """A queue host that takes another's place has the groups in training again, and those of the step before
+    until the driver has heard of its end. No step will name them: they would take the room for ever."""
+    queue = Queue()
+    with ahead_of(queue, most=2) as ahead:
+        assert taken(ahead, 0, 1) == [0, 1]
+        assert taken(ahead, 2, 3) == [2, 3]
+        ahead.tell([0, 1, 2, 3, 4, 5])
+        assert taken(ahead, 4, 5) == [4, 5]
+        assert queue.calls[2:3] == [(4,)] and not {0, 1, 2, 3} & {
+            uid for call in queue.calls[2:] for uid in call
+        }
+
+
 def test_room_that_a_step_makes_is_used() -> None:
     queue = Queue()
     with ahead_of(queue, most=2) as ahead:
