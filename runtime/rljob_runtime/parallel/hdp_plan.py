@@ -119,8 +119,8 @@ def _levels(
     if refused is not None:
         raise SampleTooLong(
             f"sample {refused} has {lengths[refused]} tokens, above what {largest} of {world_size} ranks "
-            f"hold together ({largest} x {cap}): raise parallel.maxTokensPerMicroBatch, lower "
-            "rollout.maxResponseTokens, or let more ranks share a sample"
+            f"hold together ({largest} x {cap}): raise spec.training.parallel.maxTokensPerMicroBatch, lower "
+            "spec.training.rollout.maxResponseTokens, or let more ranks share a sample"
         )
     return levels
 

@@ -81,7 +81,8 @@ def _tokens(items: Sequence[Item], cap: int) -> Ints:
         if item.tokens > cap:
             raise SampleTooLong(
                 f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens, above "
-                f"parallel.maxTokensPerMicroBatch ({cap}): raise it, or lower rollout.maxResponseTokens"
+                f"spec.training.parallel.maxTokensPerMicroBatch ({cap}): raise it, or lower "
+                "spec.training.rollout.maxResponseTokens"
             )
         if item.tokens < 0:
             raise ValueError(f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens")

@@ -95,8 +95,9 @@ def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts)
                 raise SampleTooLong(
                     f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens, above the {limit} "
                     f"that {largest} of {world_size} ranks hold together: raise "
-                    f"parallel.maxTokensPerMicroBatch ({cap}), lower rollout.maxResponseTokens, or let more "
-                    "ranks share a sample (parallel.contextParallel)"
+                    f"spec.training.parallel.maxTokensPerMicroBatch ({cap}), lower "
+                    "spec.training.rollout.maxResponseTokens, or let more ranks share a sample "
+                    "(spec.training.parallel.contextParallel)"
                 )
         lengths = [item.tokens for item in items]
         if asked.fixed is not None:

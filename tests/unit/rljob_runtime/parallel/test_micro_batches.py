@@ -42,8 +42,8 @@ def test_a_sample_above_the_cap_is_named(ranks: int) -> None:
     with pytest.raises(SampleTooLong) as caught:
         plan_micro_batches([Item(7, 0, 20), Item(8, 3, 65)], 64, ranks)
     assert str(caught.value) == (
-        "sample 3 of prompt 8 has 65 tokens, above parallel.maxTokensPerMicroBatch (64): raise it, or lower "
-        "rollout.maxResponseTokens"
+        "sample 3 of prompt 8 has 65 tokens, above spec.training.parallel.maxTokensPerMicroBatch (64): "
+        "raise it, or lower spec.training.rollout.maxResponseTokens"
     )
 
 
