@@ -218,8 +218,8 @@ class Rollout(Model):
     max_running_requests: int = Field(default=256, ge=1, le=65536)
     """Most requests that one engine runs at a time; further ones wait at the router."""
     routing: Routing | None = None
-    """Which engine runs which request. Default: adaptive where the job has several engines or may get some
-    (replicas of both rollout pools together above 1, or a maxReplicas set), else leastInFlight."""
+    """Which engine runs which request. Default: adaptive, which is as leastInFlight while the job has a
+    single engine."""
     over_sampling: OverSampling | None = None
     """Begin more groups than are trained, and abort the slowest; null begins none."""
     filter: Filter = Filter()

@@ -24,7 +24,8 @@ class LeastInFlight(Model):
 
 class Adaptive(Model):
     """By lengths as they are known: from responses that run, from finished ones to the same prompt, and from
-    earlier epochs."""
+    earlier epochs. A single engine has nothing to divide; pools that are scaled are divided as soon as there
+    are several."""
 
 
 class Probe(Model):

@@ -1,4 +1,4 @@
-"""Routing by length, as it becomes known: the policy of a job with a heavy pool, unless it says otherwise.
+"""Routing by length, as it becomes known: the policy of every job, unless it says otherwise.
 
 - Every response has an estimate (`lengths`), from finished and running siblings and from earlier epochs.
 - Of a large batch, what one training step takes, the longest responses begin first, as soon as they show
@@ -12,6 +12,9 @@
   when engines are levelled (`deadlines`).
 - A pool that finishes much earlier takes from what waits for the other one, and what runs there; so does one
   that has room while the other one has none.
+
+A single engine has nothing to divide: with it alone everything is as by least in flight, while lengths are
+learned, so that it is divided as soon as a second one joins.
 
 A plan says which engines and responses are heavy, until the next one (`plan_times`). Where there are very
 many groups and engines it looks at some of them; between two plans a decision takes O(log engines).
@@ -49,8 +52,6 @@ _MOVES = 64
 class Adaptive(Policy):
     """See the module."""
 
-    eager = True
-
     def __init__(
         self,
         longest: int,
@@ -61,6 +62,9 @@ class Adaptive(Policy):
         """`longest`: most tokens of a response; `plan_seconds`: least time between two plans; `waits`:
         whether a training step waits for the groups whose deadline has come; `groups_per_step`: groups that a
         training step takes, None: all that there are."""
+        self.eager = self._several = False
+        """Whether there are several engines. A single one begins everything in the order in which it comes:
+        to dispatch more than it can begin would only make groups older."""
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
         self._waits = waits
@@ -81,16 +85,16 @@ class Adaptive(Policy):
         """Their sum."""
 
     @property
-    def division(self) -> Division:
-        return Division(self.roles.heavy, self._cut)
+    def division(self) -> Division | None:
+        return Division(self.roles.heavy, self._cut) if self._several else None
 
     @property
     def _cut(self) -> float:
         """Remaining tokens from which on a response is long; infinite where no engine is for long ones."""
         return self.roles.split.cut if self.roles.heavy else math.inf
 
-    def expects(self, request: RequestState) -> Expectation:
-        return Expectation(self.estimates.peek(request), self._cut)
+    def expects(self, request: RequestState) -> Expectation | None:
+        return Expectation(self.estimates.peek(request), self._cut) if self._several else None
 
     @property
     def urgent(self) -> int | None:
@@ -121,6 +125,10 @@ class Adaptive(Policy):
         return Entry(lane, (request.group.request.deadline, new, *self.order.rank(request, total), *key))
 
     # What happens
+
+    def engines_changed(self, book: Book) -> Iterable[RequestState]:
+        self.eager = self._several = sum(1 for _ in islice(book.members(), 2)) > 1
+        return ()
 
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         self._deadlines.began(group.request)
@@ -174,7 +182,8 @@ class Adaptive(Policy):
         self._fresh = True
         self.estimates.fit_hazards()
         # Before a response is complete there is nothing to divide by, and no ground to move anything.
-        sample, every = self._sample(book) if self.estimates.lengths.known else ((), 1)
+        divides = self._several and self.estimates.lengths.known
+        sample, every = self._sample(book) if divides else ((), 1)
         reordered = self.order.plan(members, book)
         self.roles = decide_roles(self.roles, members, sample, every, self._long)
         return reordered

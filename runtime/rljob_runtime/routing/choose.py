@@ -10,8 +10,9 @@ from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 def policy_of(spec: Spec) -> Policy:
     """A new policy, which knows nothing of any request yet."""
     routing, groups = spec.training.rollout.routing, spec.training.groups_per_step
-    if routing is None:
-        return _adaptive(spec) if _several_engines(spec) else Policy()
+    # Whatever the pools' sizes are now: they may be scaled at any time, and the policy stays.
+    if routing is None or routing.adaptive is not None:
+        return _adaptive(spec)
     if routing.adjacent is not None:
         return Adjacent(groups)
     if routing.interleaved is not None:
@@ -26,13 +27,7 @@ def policy_of(spec: Spec) -> Policy:
                 restart=probe.on_trip == "restart",
             )
         )
-    return Policy() if routing.least_in_flight is not None else _adaptive(spec)
-
-
-def _several_engines(spec: Spec) -> bool:
-    """Whether there are several engines, or may be. Those of one accelerator are one here."""
-    pools = spec.pools.fast_rollout, spec.pools.heavy_rollout
-    return sum(pool.replicas for pool in pools) > 1 or any(pool.max_replicas is not None for pool in pools)
+    return Policy()
 
 
 def _adaptive(spec: Spec) -> Adaptive:

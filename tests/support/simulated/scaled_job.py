@@ -113,6 +113,8 @@ class ScaledJob(SimulatedJob):
         self.said: list[str] = []
         self.start_seconds = 1.0
         self.times = FleetTimes()
+        self.kv_tokens: int | None = None
+        """What each engine says of its KV cache, where it is not `KV_TOKENS`."""
         self.fleet: Fleet | None = None
 
     def ask(self, **changes: object) -> None:
@@ -192,8 +194,9 @@ class ScaledJob(SimulatedJob):
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")
         engine = PodEngine(
-            worker.name, scenario.length_of, scenario.max_running, scenario.timing, kv_tokens=KV_TOKENS
-        )
+            worker.name, scenario.length_of, scenario.max_running, self.timing_of(worker.pool),
+            kv_tokens=self.kv_tokens or KV_TOKENS,
+        )  # fmt: skip
         engine.cluster = self.cluster
         self.cluster.engines[node.id].append(engine)
         await engine.start(self.controller.bound.version_at(self.first_step))

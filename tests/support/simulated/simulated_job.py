@@ -201,10 +201,12 @@ class SimulatedJob:
     async def _activity(self) -> Activity:
         raise AssertionError("nobody asks before a step has waited for days")
 
+    def timing_of(self, pool: str) -> FakeTiming:
+        heavy = self.scenario.heavy_timing if pool == "heavy" else None
+        return heavy or self.scenario.timing
+
     def make_engine(self, name: str, pool: str = "fast") -> FakeEngine:
-        scenario, timing = self.scenario, self.scenario.timing
-        if pool == "heavy" and scenario.heavy_timing is not None:
-            timing = scenario.heavy_timing
+        scenario, timing = self.scenario, self.timing_of(pool)
         slowness = scenario.slowness[(self.engines_made - 1) % len(scenario.slowness)]
         return FakeEngine(name, scenario.length_of, scenario.max_running, timing.times(slowness))
 

@@ -78,8 +78,8 @@ ASYNCHRONY = Section(
         none(f"{_ROLLOUT}.mode", text="engines are always asynchronous"),
         said(
             "(none: a request goes to the server with the fewest in flight)",
-            "`training.rollout.routing`: `leastInFlight` does the same, and is the default of a job with a "
-            "single engine",
+            "`training.rollout.routing`: `leastInFlight` does the same, and so does the default while a job "
+            "has a single engine",
         ),
     ),
 )

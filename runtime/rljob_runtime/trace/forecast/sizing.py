@@ -16,10 +16,10 @@ from rljob_api.job import Spec
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.requests import Action
 from rljob_runtime.routing.router import Router
-from rljob_runtime.simulate.compare import Draw, Spread, best_sizes, own_policy
+from rljob_runtime.simulate.compare import Draw, Spread, best_sizes
 from rljob_runtime.simulate.job import simulate_job
 from rljob_runtime.simulate.outcome import Outcome
-from rljob_runtime.simulate.site import Site, Sizes, routed
+from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.simulate.workload import Workload
 from rljob_runtime.trace.forecast.measured_run import MeasuredRun
 from rljob_runtime.trace.forecast.workloads import recorded
@@ -114,9 +114,6 @@ def propose(
     """What would have been faster; None where nothing is clearly faster, or the simulator is off for the run
     as it was. `seconds`: how long it may take."""
     began = now()
-    if spec.pools.heavy_rollout.max_replicas is not None:
-        # Its policy goes by that too, which sizes that are tried do not have.
-        spec = routed(spec, own_policy(spec))
     each = spec.training.groups_per_step * spec.training.rollout.samples_per_prompt
     steps = max(_STEPS[0], min(_STEPS[1], _RESPONSES // each))
     site = TimedSite(spec, measured.assumptions, steps, Clock(now, began + _SEARCH * seconds))

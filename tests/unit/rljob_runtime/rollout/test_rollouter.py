@@ -77,7 +77,7 @@ def test_the_first_plan_knows_all_groups_that_the_step_awaits() -> None:
 
     async def main() -> None:
         policy = Planning()
-        async with WatchedRollout((2,), 2, admitted=300, prompts=1000, policy=policy) as job:
+        async with WatchedRollout((1, 1), 2, admitted=300, prompts=1000, policy=policy) as job:
             await asyncio.sleep(5)
             assert job.dispatched == 300
             assert next(count for count in policy.seen if count) == 300

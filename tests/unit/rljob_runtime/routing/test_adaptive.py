@@ -180,9 +180,40 @@ def test_groups_are_dispatched_as_long_as_their_probes_have_room() -> None:
 
 
 def test_groups_that_the_next_step_awaits_are_dispatched_whatever_room_there_is() -> None:
-    of = site(fast=1, limit=1)
+    of = site(fast=2, limit=1)
     of.dispatch(range(5))
     assert (of.router.wants_group(), of.router.wants_group(awaited=True)) == (False, True)
+
+
+def test_a_single_engine_gets_no_group_before_it_can_begin_it() -> None:
+    """Nothing is ordered by length there: groups that are begun sooner are older. With a second engine, and
+    until it is gone, the step's groups are dispatched at once."""
+    of = site(fast=1, limit=1)
+    of.dispatch(range(5))
+    wants = [of.router.wants_group(awaited=True)]
+    of.router.join(1, EngineShape("heavy", 1))
+    wants.append(of.router.wants_group(awaited=True))
+    of.lose(1)
+    wants.append(of.router.wants_group(awaited=True))
+    assert wants == [False, True, False]
+
+
+def test_nothing_is_divided_or_expected_of_a_single_engine() -> None:
+    of = mixed(site(fast=1, limit=16))
+    of.decide(2)
+    first = of.router.book.groups[0].requests[0]
+    assert (policy(of).division, policy(of).expects(first)) == (None, None)
+
+
+def test_what_a_single_engine_has_told_of_lengths_divides_when_a_heavy_one_joins() -> None:
+    of = mixed(site(fast=1, limit=16), short=15)
+    of.decide(2)
+    assert of.on(0) == {(uid, 0) for uid in range(16)}
+    of.router.join(1, EngineShape("heavy", 16, cost=STEEP))
+    of.decide()
+    of.arrive()
+    assert policy(of).roles.heavy == {1}
+    assert (0, 0) in of.on(1)
 
 
 @pytest.mark.parametrize(

@@ -46,24 +46,11 @@ def test_fixed_places_are_those_of_the_prompts_of_a_step(routing: str, engines: 
     assert [placed[uid] for uid in range(4)] == engines
 
 
-@pytest.mark.parametrize(
-    ("fast", "heavy", "kind"),
-    [
-        ({"replicas": 1}, {}, Policy),
-        ({"replicas": 2}, {}, Adaptive),
-        ({"replicas": 1}, {"replicas": 1}, Adaptive),
-        ({"replicas": 1, "minReplicas": 1, "maxReplicas": 4}, {}, Adaptive),
-        ({"replicas": 1}, {"replicas": 0, "minReplicas": 0, "maxReplicas": 2}, Adaptive),
-    ],
-    ids=["one engine", "two", "one of each pool", "it may grow", "it may get a heavy pool"],
-)
-def test_work_is_divided_by_length_where_there_may_be_several_engines(
-    fast: dict[str, int], heavy: dict[str, int], kind: type[Policy]
-) -> None:
-    """A single engine has nothing to divide."""
-    changes = {f"pools.fastRollout.{name}": value for name, value in fast.items()}
-    changes |= {f"pools.heavyRollout.{name}": value for name, value in heavy.items()}
-    assert type(policy_of(RLJob.model_validate(job(changes)).spec)) is kind
+@pytest.mark.parametrize(("fast", "heavy"), [(1, 0), (2, 0), (0, 1), (1, 1)])
+def test_work_is_divided_by_length_whatever_the_sizes_are(fast: int, heavy: int) -> None:
+    """They may be scaled at any time, and a job keeps its policy."""
+    sizes = {"pools.fastRollout.replicas": fast, "pools.heavyRollout.replicas": heavy}
+    assert type(policy_of(RLJob.model_validate(job(sizes)).spec)) is Adaptive
 
 
 def test_adaptive_routing_knows_what_a_step_trains() -> None:

@@ -244,6 +244,24 @@ def test_no_deadline_is_nearer_than_it_must_be() -> None:
     no_slower(work, shapes, 0.8, JobModel(Bound(1, 128), steps=4, trainer_seconds=48.0, sync_seconds=0.65))
 
 
+@pytest.mark.parametrize("pool", ["fast", "heavy"])
+@pytest.mark.parametrize(
+    "bound",
+    [Bound(0, 8), Bound(1, 8), Bound(2, 8), Bound(1, 8, masks=True), Bound(1, 8, steps_per_version=2)],
+    ids=["bound 0", "bound 1", "bound 2", "stale tokens masked", "two steps a version"],
+)
+def test_with_a_single_engine_everything_is_as_with_least_in_flight(bound: Bound, pool: str) -> None:
+    """Each response and step ends at the same time, and is as old."""
+    shape = EngineShape(pool, 16, None, StepCost(0.01, 1e-4, 1e-8, 1e-5))
+    work = LengthModel(300, 4000, 1.0, 0.5, prompt_tokens=20).draw(64, 4, 0)
+    model = JobModel(bound, steps=8, trainer_seconds=10.0, sync_seconds=0.3)
+
+    def simulated(policy: Policy) -> Outcome:
+        return simulate_job(work, [shape], Physics(report_seconds=0.5), Router(policy), model)
+
+    assert simulated(Adaptive(4000, groups_per_step=8)) == simulated(Policy())
+
+
 def test_nothing_is_reported_while_the_trainer_alone_works() -> None:
     """A step of the trainer may take as long as tens of thousands of reports, and each of them takes time."""
     scheduler = InOrder()

@@ -306,7 +306,7 @@ def test_each_policy_gets_the_same_work() -> None:
 def test_the_own_policy_is_the_one_that_the_job_would_run() -> None:
     assert own_policy(site({"training.rollout.routing": {"probe": {"heavyShare": 0.5}}}).spec) == "probe"
     single = {"pools.fastRollout.replicas": 1, "pools.heavyRollout.replicas": 0}
-    assert own_policy(site(single).spec) == "leastInFlight"
+    assert own_policy(site(single).spec) == "adaptive"
 
 
 def test_heavy_engines_on_more_accelerators_are_faster() -> None:
