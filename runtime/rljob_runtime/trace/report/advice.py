@@ -36,6 +36,9 @@ class Evidence:
     trainer_save: float = 0.0
     engine_idle: Mapping[str, float] = field(default_factory=dict)
     """Idle share of each pool of engines."""
+    engine_workers: Mapping[str, int] = field(default_factory=dict)
+    """Workers that each pool of engines has at the end: pools may be scaled while the job runs. Empty where
+    that is not known."""
     engines_idle: float = 0.0
     """Idle share, mean over all engines."""
     engine_sync: float = 0.0
@@ -137,12 +140,16 @@ def more_engines(evidence: Evidence) -> Advice | None:
     if idle is None or idle < IDLE or not evidence.engine_idle or evidence.engines_idle >= IDLE:
         return None
     pool = min(evidence.engine_idle, key=lambda name: evidence.engine_idle[name])
-    workers = _replicas(evidence.job, pool)
+    asked = {name: _replicas(evidence.job, name) or 0 for name in evidence.engine_idle}
+    workers = evidence.engine_workers.get(pool, asked[pool])
     change = "raise it"
     if evidence.job is not None and evidence.job.spec.accelerator == "cpu":
         change += ", if the machine has cores to spare"
+    elif asked[pool] and evidence.engine_workers not in ({}, asked):
+        # The shares are means over sizes that differ.
+        change = f"raise it from {workers}; how far, a run whose pools were scaled does not tell"
     elif workers:
-        engines = sum(_replicas(evidence.job, name) or 0 for name in evidence.engine_idle)
+        engines = sum(asked.values())
         # The trainer could take 1 / (1 - idle) times as much: all engines together must make that much more.
         enough = workers + math.ceil(engines / (1 - idle)) - engines
         change = f"raise it from {workers}; about {enough} would keep the trainer fed if each adds as much"

@@ -106,6 +106,28 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
 
 
 @pytest.mark.parametrize(
+    ("workers", "change"),
+    [
+        ({"fast": 2, "heavy": 1}, "raise it from 2; about 5 would keep the trainer fed if each adds as much"),
+        ({"fast": 6, "heavy": 1}, "raise it from 6; how far, a run whose pools were scaled does not tell"),
+        ({"fast": 2, "heavy": 4}, "raise it from 2; how far, a run whose pools were scaled does not tell"),
+    ],
+)
+def test_advice_on_engines_starts_from_the_size_that_a_pool_was_scaled_to(
+    tmp_path: Path, workers: dict[str, int], change: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(MANIFEST.replace("accelerator: cpu", "accelerator: nvidia"))
+    (advice,) = advise(
+        Evidence(
+            trainer_idle=0.5, engine_idle={"fast": 0.05, "heavy": 0.1}, engine_workers=workers,
+            engines_idle=0.07, job=read(path).job,
+        )
+    )  # fmt: skip
+    assert advice.change == change
+
+
+@pytest.mark.parametrize(
     ("entropy", "rewards", "collapsed"),
     [
         ([2.0, 0.1, 0.1], [0.03, 0.0, 0.0], True),
