@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
 from tests.support.runtime.driven import TEST_SECONDS, Driven, assert_every_prompt_once, driven, hurry, paced
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import PROMPTS, manifest
@@ -15,7 +17,6 @@ from tools.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(TEST_SECONDS, func_only=True)
 
-BOTH_POOLS = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
 LONG = 600
 """Tokens, which take an engine some seconds."""
 TRIES = 6
@@ -111,7 +112,8 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
 def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    """Without its heavy pool, and then without its fast one, the job goes on with what ran there.
+    """It begins with one engine, gets a heavy pool, and has work divided by length from then on. Without its
+    heavy pool again, and then without its fast one, the job goes on with what ran there.
 
     It has far more steps than it needs, and is suspended at the end. Engines have nothing to do for a moment
     between two versions: a pool that went just then comes back, and goes once more."""
@@ -119,16 +121,17 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     tokens = np.random.default_rng(0).integers(LONG // 3, LONG + 1, (steps * PROMPTS, 2))
     written(tmp_path / "forced.jsonl", lines(tokens, LONG))
     document = manifest(
-        tmp_path, steps, BOTH_POOLS, model={"random": {"maxPositionEmbeddings": 2 * LONG}},
+        tmp_path, steps, POOLS, model={"random": {"maxPositionEmbeddings": 2 * LONG}},
         rollout={
             "engine": {"torch": {}}, "samplesPerPrompt": 2, "maxResponseTokens": LONG,
             "maxRunningRequests": 8, "forcedLengths": "forced.jsonl",
         },
     )[1]  # fmt: skip
-    for pool in ("trainer", "fast", "heavy"):
+    for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, document) as run:
-        run.wait(lambda: run.said.count("serves") >= 2, "both engines")
+        run.wait_for(lambda training: generates(training, "fast"), "responses in the fast pool")
+        come_back(run, "heavy")
         run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
         for pool in ("heavy", "fast"):
             for _ in range(TRIES):
@@ -149,6 +152,8 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     trace = read_length_trace(run.run_folder / LENGTHS_FILE)
     assert trace.covered >= trained * PROMPTS
     assert trace.tokens.tolist() == tokens[trace.uids].tolist()
+    recorded = read_steps(run.run_folder / EVENTS_FOLDER, Tally())
+    assert any(event.event == "division" for _, events in recorded for event in events)
 
 
 def go(run: Driven, pool: str) -> int:
