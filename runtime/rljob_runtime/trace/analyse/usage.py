@@ -114,6 +114,11 @@ class PoolUse:
     seconds: float
     """Time that its workers were there, summed over them, within the windows."""
 
+    @property
+    def at_end(self) -> int:
+        """Workers that it has at the end: pools may be scaled while the job runs."""
+        return sum(not worker.left for worker in self.workers)
+
 
 def kind_of(event: str) -> str | None:
     """What a worker's time in such an event counts as; None where it occupies no worker."""

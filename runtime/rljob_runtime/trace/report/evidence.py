@@ -36,7 +36,7 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         trainer_idle=trainers[0].overall["idle"] if trainers else None,
         trainer_save=trainers[0].overall["save"] if trainers else 0.0,
         engine_idle={pool.pool: pool.overall["idle"] for pool in engines},
-        engine_workers={pool.pool: sum(not worker.left for worker in pool.workers) for pool in engines},
+        engine_workers={pool.pool: pool.at_end for pool in engines},
         engines_idle=idle / engine_time if engine_time else 0.0,
         engine_sync=sync / engine_time if engine_time else 0.0,
         admission_share=analysis.event_share("admission_wait"),

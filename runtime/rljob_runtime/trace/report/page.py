@@ -154,12 +154,21 @@ def _subtitle(analysis: Analysis, job: RLJob | None) -> str:
         engine = "vllm" if training.rollout.engine.vllm is not None else "torch"
         parts += [
             f"accelerator {job.spec.accelerator}",
-            f"trainer {pools.trainer.replicas} · fast {pools.fast_rollout.replicas}"
-            f" · heavy {pools.heavy_rollout.replicas}",
+            f"trainer {pools.trainer.replicas}"
+            f" · fast {_workers(analysis, 'fast', pools.fast_rollout.replicas)}"
+            f" · heavy {_workers(analysis, 'heavy', pools.heavy_rollout.replicas)}",
             f"engine {engine}",
             f"bound {training.async_.max_staleness:g}",
         ]
     return f'<p class="soft">{escape("   ·   ".join(parts))}</p>'
+
+
+def _workers(analysis: Analysis, pool: str, asked: int) -> str:
+    """How many workers the manifest asks for, and where the pool was scaled, how many it has at the end."""
+    use = next((each for each in analysis.pools if each.pool == pool), None)
+    # A worker that has recorded nothing may be there all the same.
+    scaled = use is not None and (len(use.workers) > asked or any(worker.left for worker in use.workers))
+    return f"{asked} → {use.at_end}" if use is not None and scaled and use.at_end != asked else f"{asked}"
 
 
 def _tiles(analysis: Analysis) -> str:

@@ -72,6 +72,13 @@ def checked(path: Path) -> tuple[str, str]:
     return page, " ".join(parser.text)
 
 
+@pytest.mark.parametrize(("engines", "sizes"), [(2, "fast 2 · heavy 1"), (3, "fast 2 → 3 · heavy 1")])
+def test_the_heading_says_what_a_pool_was_scaled_to(tmp_path: Path, engines: int, sizes: str) -> None:
+    """The manifest asks for two fast workers."""
+    _, text = checked(write_report(write_run(tmp_path, Job(steps=6, fast=engines))))
+    assert f"trainer 1 · {sizes}" in text
+
+
 def test_masked_tokens_have_a_chart_where_there_are_some(tmp_path: Path) -> None:
     title = "Tokens too old to be trained"
     _, text = checked(write_report(write_run(tmp_path / "masks", Job(steps=6, masked=0.2))))
