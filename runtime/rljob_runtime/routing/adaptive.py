@@ -103,6 +103,10 @@ class Adaptive(Policy):
 
     # Where requests wait
 
+    @property
+    def probes_first(self) -> bool:
+        return self.order.longest_first
+
     def newcomer_room(self, book: Book) -> int:
         return book.room if self.roles.heavy_lends else book.room - self._kept
 

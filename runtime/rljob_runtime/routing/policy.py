@@ -48,8 +48,14 @@ class Policy:
 
     eager = False
     """Whether groups are dispatched while requests of other groups wait: as long as engines have room for
-    more than the first responses that wait, and all groups without which the next training step cannot be.
-    Else only when no request waits, which keeps groups as fresh as they can be."""
+    more than what goes before their first responses, and all groups without which the next training step
+    cannot be. Else only when no request waits, which keeps groups as fresh as they can be."""
+
+    @property
+    def probes_first(self) -> bool:
+        """Whether first responses alone go before the first response of a group that comes now; else all that
+        waits does."""
+        return True
 
     @property
     def division(self) -> Division | None:

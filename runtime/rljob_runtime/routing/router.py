@@ -115,7 +115,10 @@ class Router:
         dispatching it later, and a policy that orders what waits wants to know of it."""
         room = self.policy.newcomer_room(self.book)
         if self.policy.eager:
-            return awaited or room > self._lanes.probes
+            # A group that waits is no younger for it: its deadline is that of the version it is dispatched
+            # at, and a step waits for it when it has come.
+            before = self._lanes.probes if self.policy.probes_first else len(self._lanes)
+            return awaited or room > before
         return room > 0 and len(self._lanes) == 0
 
     def decide(self, now: float) -> list[Action]:

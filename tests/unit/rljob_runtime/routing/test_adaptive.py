@@ -170,13 +170,37 @@ def test_what_waits_takes_another_place_at_once_when_open_groups_are_not_last_an
     assert of.placed[-1] == RequestKey(0, 1), "the longest, of a group of which no news came"
 
 
-def test_groups_are_dispatched_as_long_as_their_probes_have_room() -> None:
-    of = site(fast=2, limit=4)
-    uid = 0
+def newcomers(of: Routed, samples: int) -> int:
+    """How many groups more are dispatched before the router decides."""
+    first = count = 1 + max(of.router.book.groups, default=-1)
     while of.router.wants_group():
-        of.router.dispatch(GroupRequest(uid, uid, 10, 3), 0.0)
-        uid += 1
-    assert uid == 8
+        of.router.dispatch(GroupRequest(count, count, 10, samples), of.now)
+        count += 1
+    return count - first
+
+
+@pytest.mark.parametrize(
+    ("limit", "samples", "groups"),
+    [(4, 1, 8), (4, 3, 3), (4, 4, 2), (4, 20, 1)],
+)
+def test_where_the_oldest_group_goes_first_no_other_comes_before_it_has_its_places(
+    limit: int, samples: int, groups: int
+) -> None:
+    """One that waits all the same has a deadline of before its first token, and a step waits for it."""
+    assert newcomers(site(fast=2, limit=limit), samples) == groups
+
+
+def test_where_probes_begin_first_siblings_that_wait_keep_no_group_away() -> None:
+    of = many(site(fast=2, limit=1), range(4))
+    assert newcomers(of, samples=4) == 0
+    for key in list(of.where):
+        of.router.finished(key, 100, of.now)
+    assert of.router.book.waiting > 2
+    assert newcomers(of, samples=4) == 0, "two other probes wait"
+    of = many(site(fast=3, limit=1), range(3), samples=8)
+    for key in list(of.where):
+        of.router.finished(key, 100, of.now)
+    assert newcomers(of, samples=4) == 3
 
 
 def test_groups_that_the_next_step_awaits_are_dispatched_whatever_room_there_is() -> None:

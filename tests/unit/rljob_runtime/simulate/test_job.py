@@ -281,3 +281,16 @@ def test_waits_of_days_take_few_reports() -> None:
     result = simulate_job(work, [shape], physics, scheduler, JobModel(Bound(0, 2), steps=2))
     assert result.steps[-1] > 2e6
     assert len(scheduler.reports) < 1000
+
+
+def test_by_length_no_step_waits_for_a_group_that_begins_when_it_might_be_younger() -> None:
+    """All of a group run at a time. The fourth begins when the first version has come, and need not be
+    trained before the second."""
+    lengths = np.full((6, 8), 10)
+    lengths[3, 0] = 100
+    work = Workload(lengths, np.ones(6, int), np.arange(6))
+    model = JobModel(Bound(1, 2), steps=3, trainer_seconds=1.0)
+    shapes = [EngineShape("fast", 8, cost=SECOND)]
+    policies = Policy(), Adaptive(100, groups_per_step=2)
+    ends = [simulate_job(work, shapes, QUIET, Router(policy), model).steps for policy in policies]
+    assert ends == [(21, pytest.approx(61), pytest.approx(131))] * 2
