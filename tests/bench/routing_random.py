@@ -9,12 +9,18 @@ The last ones have long queues: jobs whose steps take 6 to 20 times as many resp
 adaptive routing lets the longest begin first. Some have a heavy pool, some take the same prompts in each
 step, and some lengths are of two kinds or have a Pareto tail.
 
+Seeds beyond those (`--part`, or all by `--drifting`) have drift: jobs whose lengths halve or double from
+step to step, or whose prompts that were long are short in the next, so that what came before misleads. They
+have weight updates after which KV is computed again, and some wait for tools; plans measure what engines
+cost, as those of a job do.
+
 A workload is a distribution, of which several batches or jobs are drawn and compared by their summed times:
-of a single batch, luck decides which policy happens to begin its longest response first. Of long queues as
-many jobs are drawn as tell the ratio from the goal, on either side of it, or make its standard error small,
-as far as there is time for them.
+of a single batch, luck decides which policy happens to begin its longest response first. Of long queues and
+drift as many jobs are drawn as tell the ratio from the goal, on either side of it, or make its standard error
+small, as far as there is time for them.
 
     python -m tests.bench.routing_random [--workloads N]
+    python -m tests.bench.routing_random --drifting
     python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
     python -m tests.bench.routing_random --collect FILE ...
 """
@@ -37,13 +43,17 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
-from rljob_runtime.simulate.workload import LengthModel, Lengths, Workload
+from rljob_runtime.simulate.workload import LengthModel, Lengths, ToolWaits, Workload
+from tests.bench.drifting import KINDS, Drift
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
+from tests.support.simulated.measured_plans import MeasuredPlans
 
 SHORT = 240
 """Workloads without long queues; those of further seeds have them."""
 WORKLOADS = SHORT + 64
+DRIFTING = 48
+"""Workloads with drift, whose seeds come after those."""
 BATCHES = 3
 """Of each workload without long queues; jobs, where it is one."""
 _STEPS = 3
@@ -56,10 +66,11 @@ _ERROR = 0.003
 _SURE = 3.0
 """Standard errors between a ratio and the goal with which none is drawn either."""
 _LEAST_JOBS = 6
-"""Of a workload with long queues: fewer do not tell their spread."""
+"""Of a workload with long queues, or drift: fewer do not tell their spread."""
 _RESPONSES = 40_000
 """Of all jobs of such a workload, about, at most."""
 _QUEUED_STEPS = 4
+"""Of a job with long queues, or drift."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ class Drawn:
     """Of a job."""
     epochs: bool = False
     """Whether each step takes the same prompts, in another order."""
+    drift: Drift | None = None
     most: int = BATCHES
     """Batches or jobs that are drawn at most; more than `BATCHES` where it depends on what they tell."""
 
@@ -87,6 +99,8 @@ class Drawn:
         site, lengths = self.site, self.site.lengths
         job = "" if self.bound is None else f", bound {self.bound}, steps of {self.train:.0f} s"
         job += ", the same prompts in each step" * self.epochs
+        if self.drift is not None:
+            job += f", lengths {self.drift.kind}" + ", tools" * (self.drift.waits is not None)
         return (
             f"{site.engines} engines of {site.limit}, {site.groups} x {site.samples} {self.kind} responses "
             f"of {lengths.mean:.0f} tokens, cap {lengths.cap}, log-deviations {lengths.between:.2f} and "
@@ -97,14 +111,18 @@ class Drawn:
 
     def wall(self, routing: dict[str, Any], seed: int) -> float:
         """Seconds of one batch, or job."""
-        return self.wall_by(Router(self.site.policy(routing, self.heavy)), seed)
+        policy = self.site.policy(routing, self.heavy)
+        return self.wall_by(Router(policy) if self.drift is None else MeasuredPlans(policy), seed)
 
     def wall_by(self, scheduler: Scheduler, seed: int) -> float:
         """The same by a scheduler that is given."""
         shapes, physics = self.site.shapes(self.heavy), self.site.physics
         if self.bound is None:
             return simulate_batch(self._work(self.site.groups, seed), shapes, physics, scheduler).wall
-        model = JobModel(Bound(self.bound, self.site.groups), self.steps, self.train)
+        bound = Bound(self.bound, self.site.groups)
+        model = JobModel(bound, self.steps, self.train)
+        if self.drift is not None:
+            model = self.drift.model(bound, self.steps, self.train)
         work = self._work(self.steps * self.site.groups, seed)
         return simulate_job(work, shapes, physics, scheduler, model).wall
 
@@ -119,7 +137,11 @@ class Drawn:
         order = np.concatenate(
             [step * site.groups + r.permutation(site.groups) for step in range(self.steps)]
         )
-        return dataclasses.replace(drawn, lengths=lengths[order], rows=drawn.rows[order])
+        lengths, waits = lengths[order], None
+        if self.drift is not None:
+            lengths = self.drift.lengths(lengths, self.steps, model.mu, model.cap)
+            waits = self.drift.waits
+        return dataclasses.replace(drawn, lengths=lengths, rows=drawn.rows[order], waits=waits)
 
     def _lengths(self, drawn: Workload, r: np.random.Generator) -> Lengths:
         shape, prompts = drawn.lengths.shape, int(drawn.rows.max()) + 1
@@ -143,7 +165,9 @@ class Drawn:
 
 def draw(seed: int) -> Drawn:
     """The workload of one seed."""
-    return _short(seed) if seed < SHORT else _queued(random.Random(seed - SHORT))
+    if seed < WORKLOADS:
+        return _short(seed) if seed < SHORT else _queued(random.Random(seed - SHORT))
+    return _drifting(random.Random(seed - WORKLOADS))
 
 
 def _short(seed: int) -> Drawn:
@@ -208,7 +232,32 @@ def _queued(r: random.Random) -> Drawn:
     physics = Physics(report_seconds=max(0.05, fixed * lengths.mean / 30))
     site = Site("random", groups, samples, engines, limit, kv, lengths, cost, physics)
     most = max(_LEAST_JOBS, _RESPONSES // (_QUEUED_STEPS * groups * samples))
-    return Drawn(site, heavy, kind, bound, train, _QUEUED_STEPS, epochs, most)
+    return Drawn(site, heavy, kind, bound, train, _QUEUED_STEPS, epochs, most=most)
+
+
+def _drifting(r: random.Random) -> Drawn:
+    """A job with drift."""
+    cap = r.choice((2048, 8192, 32768))
+    lengths = LengthModel(
+        mean=cap * r.choice((0.06, 0.1, 0.25)), cap=cap, between=r.uniform(0, 1.2),
+        within=r.choice((0.1, 0.4, 0.8)), prompt_tokens=r.choice((16, 128, 512)),
+    )  # fmt: skip
+    engines, limit, samples = r.choice((2, 3, 4, 8)), r.choice((4, 8, 16, 24)), r.choice((4, 8))
+    groups = min(64, max(4, int(engines * limit * r.choice((0.7, 1.5, 3, 6))) // samples))
+    fixed = r.choice((0.005, 0.01, 0.03))
+    cost = StepCost(fixed, fixed * r.choice((0, 0.003, 0.02)), fixed * 5e-6, fixed / r.choice((20, 50, 200)))
+    longest, expected = cap + lengths.prompt_tokens, lengths.mean + lengths.prompt_tokens
+    kv = int(max(1.3 * longest, limit * r.choice((longest, longest, 1.5 * expected))))
+    heavy, speed, places = r.choice((0, 1, 1)), r.choice((0.5, 1, 1, 2)), r.choice((limit, limit // 4))
+    bound, seconds = r.choice((0, 1, 1, 2)), fixed * lengths.mean
+    train, sync_seconds = seconds * r.choice((0.2, 1.0)), seconds * r.choice((0.03, 0.1))
+    # Ten waits for a response of the mean length, which together take as long as its decode steps.
+    waits = ToolWaits(int(lengths.mean / 10), seconds / 10) if r.random() < 0.25 else None
+    drift = Drift(r.choice(KINDS), sync_seconds, waits)
+    physics = Physics(report_seconds=max(0.05, seconds / 30))
+    site = Site("random", groups, samples, engines, limit, kv, lengths, cost, physics, speed, places)
+    most = max(_LEAST_JOBS, _RESPONSES // (_QUEUED_STEPS * groups * samples))
+    return Drawn(site, heavy, "lognormal", bound, train, _QUEUED_STEPS, True, drift, most)
 
 
 class Ratio(NamedTuple):
@@ -265,6 +314,7 @@ def main() -> None:
     line = parser(__doc__)
     what = line.add_mutually_exclusive_group()
     what.add_argument("--workloads", type=int, default=WORKLOADS, metavar="N", help="how many are drawn")
+    what.add_argument("--drifting", action="store_true", help="those with drift alone")
     what.add_argument(
         "--part", type=int, nargs=2, metavar=("WORKLOADS", "FIRST"), help="print, record nothing"
     )
@@ -274,6 +324,8 @@ def main() -> None:
         line.error("--workloads must be at least 1")
     if options.part:
         measure(*options.part)
+    elif options.drifting:
+        tell(measure(DRIFTING, WORKLOADS), options.out)
     elif options.collect:
         tell(collected(options.collect), options.out)
     else:
@@ -281,11 +333,16 @@ def main() -> None:
 
 
 def tell(ratios: dict[int, Ratio], out: Path) -> None:
-    """Record those of the workloads with long queues, of the others, and of all that are slower."""
+    """Record how many workloads are slower and by how much: of those with drift in a file of their own, of
+    those with long queues, and of the others."""
+    drifting = {seed: found for seed, found in ratios.items() if seed >= WORKLOADS}
+    queued = {seed: found for seed, found in ratios.items() if SHORT <= seed < WORKLOADS}
     short = {seed: found for seed, found in ratios.items() if seed < SHORT}
-    queued = {seed: found for seed, found in ratios.items() if seed >= SHORT}
-    figures = [*_figures(short, "workloads"), *_figures(queued, "workloads with long queues")]
-    record("routing_random", figures, out)
+    if drifting:
+        record("routing_random_drift", _figures(drifting, "workloads with drift"), out)
+    if short or queued:
+        figures = [*_figures(short, "workloads"), *_figures(queued, "workloads with long queues")]
+        record("routing_random", figures, out)
 
 
 def _figures(ratios: dict[int, Ratio], what: str) -> list[Figure]:
