@@ -24,5 +24,6 @@ class Timeouts(Model):
     generated a token, started or loaded weights, no reward came back and no group was completed, the engines
     that hold requests are started again; where that happens a second time in the step, the job ends. An
     engine with requests that generated no token for so long is replaced where others did, or where it is to
-    finish them; a trainer whose ranks wait for one another longer is started again. How long a response or a
-    step takes altogether does not count."""
+    finish them; a request that got no token for so long on an engine that goes on with others is taken out
+    and goes on elsewhere; a trainer whose ranks wait for one another longer is started again. How long a
+    response or a step takes altogether does not count."""

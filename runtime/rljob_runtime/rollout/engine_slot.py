@@ -62,6 +62,8 @@ class EngineSlot:
     """Most tokens that it has told of each of these requests, where it has told of any."""
     tokens: int = 0
     """Tokens that it is known to have generated, by its answers and its reports of progress."""
+    reports: int = 0
+    """Reports of progress that have come from it."""
     given: int = 0
     """Tokens of all requests that were ever submitted to it, of prompts and of earlier attempts."""
     promised: int = 0

@@ -240,6 +240,12 @@ class EnginePool:
         set_aside = self._router(slot) is not self._decider(key.uid)
         return not slot.leaving and not set_aside and not self.moves(key)
 
+    def take_out(self, slot: EngineSlot, request_id: str) -> None:
+        """Have a response for which its engine does nothing leave it, as one does that moves."""
+        key, _ = slot.requests[request_id]
+        if self._decider(key.uid).take_out(key):
+            self._aborts.begin(slot, request_id)
+
     def moves(self, key: RequestKey) -> bool:
         """Whether routing has told a response that is placed to leave its engine."""
         return self._decider(key.uid).book.request(key).moving
@@ -282,6 +288,7 @@ class EnginePool:
             if request_id in known
         }
         slot.generated |= any(tokens.values())
+        slot.reports += 1
         now = self._clock()
         slot.tell(tokens, now)
         self._router(slot).progressed(progress, now)

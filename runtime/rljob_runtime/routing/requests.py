@@ -51,12 +51,13 @@ class Place(NamedTuple):
     engine: int
 
 
-MoveReason: TypeAlias = Literal["long", "tripped", "urgent", "levelled", "stolen", "moved"]
+MoveReason: TypeAlias = Literal["long", "tripped", "urgent", "levelled", "stolen", "stuck", "moved"]
 """Why a policy moves a request. It turned out to be long, and goes to the engines for long responses. It
 tripped: it has more tokens than its pool lets it have. It was urgent: the next training step waits for it,
 and another engine finishes it sooner. It was levelled: its engine would have finished last, and another one
-of the same kind first. It was stolen: the same between engines for long responses and others. Or it was moved
-for a reason of the policy's own."""
+of the same kind first. It was stolen: the same between engines for long responses and others. It was stuck:
+its engine did nothing for it, and went on with others; no policy says that. Or it was moved for a reason of
+the policy's own."""
 
 
 class Move(NamedTuple):

@@ -107,6 +107,11 @@ class Router:
             self._load_changed(engine)
         self._enter(self.policy.cancelled(group, self.book))
 
+    def take_out(self, key: RequestKey) -> bool:
+        """A request is to leave its engine, which does nothing for it, and to wait again; `interrupted`
+        follows. False where it is on none, or was told to leave already."""
+        return self._begin_move(Move(key, None, reason="stuck"))
+
     # Decisions
 
     def wants_group(self, awaited: bool = False) -> bool:

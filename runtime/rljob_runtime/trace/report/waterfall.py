@@ -19,6 +19,7 @@ REASONS = {
     "urgent": "the next training step waited for it, and another engine finished it sooner",
     "levelled": "its engine would have finished last, and another one of the same kind first",
     "stolen": "engines of the other kind had room, and would have finished first",
+    "stuck": "its engine did nothing for it, and went on with others",
     "drained": "its engine left the pool",
     "set_aside": "its engine was set aside for an evaluation",
     "lost": "its engine was lost, and with it the tokens of that stay",
