@@ -57,17 +57,22 @@ def dropped(engine: PodEngine) -> str:
     return take_one(engine)[0]
 
 
-def dropped_below(engine: PodEngine) -> str:
-    """What the engine hands its requests to has lost one: the engine still has it, and can end it."""
-    name, lost = take_one(engine)
+def let_go(engine: PodEngine, held: dict[str, _Running]) -> None:
+    """Have aborts end what the engine holds back as well, as they end what runs."""
     abort = engine.abort
 
     async def aborted(request_id: str) -> None:
-        if (running := lost.pop(request_id, None)) is not None:
+        if (running := held.pop(request_id, None)) is not None:
             engine._finish(running, aborted=True)
         await abort(request_id)
 
     engine.abort = aborted  # type: ignore[method-assign]
+
+
+def dropped_below(engine: PodEngine) -> str:
+    """What the engine hands its requests to has lost one: the engine still has it, and can end it."""
+    name, lost = take_one(engine)
+    let_go(engine, lost)
     return name
 
 
@@ -306,15 +311,8 @@ def test_a_response_that_stood_still_everywhere_gets_more_time_at_each_stay() ->
                 engine._running[name] = running
                 engine._change()
 
-        abort = engine.abort
-
-        async def aborted(request_id: str) -> None:
-            if (running := held.pop(request_id, None)) is not None:
-                engine._finish(running, aborted=True)
-            await abort(request_id)
-
         engine._admit = admitted  # type: ignore[method-assign]
-        engine.abort = aborted  # type: ignore[method-assign]
+        let_go(engine, held)
         engine._change()
 
     job = ScaledJob(
