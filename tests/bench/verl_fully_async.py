@@ -17,14 +17,16 @@ What verl 0.9.1 does, as read from its `experimental/fully_async_policy` and `wo
 the bound that verl's oldest group happened to keep (`kept`); ours masks stale tokens, so that no step waits
 either (`masked`). At some sites ours has a bound as well that is so long that nothing waits (`longer`).
 
-    python -m tests.bench.verl_fully_async [SITE ...] [--seeds 5] [--ways kept longer]
+    python -m tests.bench.verl_fully_async [SITE ...] [--seeds 10] [--ways kept longer]
 """
 
-import argparse
+import os
 import statistics
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.routing.adaptive import Adaptive
@@ -36,7 +38,7 @@ from rljob_runtime.simulate.agenda import Agenda
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.rollout import Rollout
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.bench.figures import Figure, record
+from tests.bench.figures import Figure, parser, record, take_names
 from tests.bench.routing_simulated import APART
 from tests.bench.routing_sites import ALIKE, GPU, PHYSICS, over
 
@@ -62,8 +64,6 @@ class JobSite:
     sync: float = 2.0
     longer: int | None = None
     """A bound with which nothing waits for a straggler."""
-    static: bool = False
-    """Whether ours has static policies beside."""
 
     def shapes(self, heavy: int = 0) -> list[EngineShape]:
         """Equal engines, the last `heavy` of them in the heavy pool."""
@@ -78,7 +78,7 @@ SHORT = LengthModel(1500, 8192, 0.6, 0.8, prompt_tokens=512)
 SITES = {
     "64 prompts, correlation 0.9": JobSite(ALIKE, 64, longer=7),
     "64 prompts, correlation 0.5": JobSite(APART, 64, longer=5),
-    "16 prompts, 4 engines, correlation 0.5": JobSite(APART, 16, engines=4, train=30.0, static=True),
+    "16 prompts, 4 engines, correlation 0.5": JobSite(APART, 16, engines=4, train=30.0),
     "128 prompts of 1,500 tokens": JobSite(SHORT, 128, samples=8, train=20.0),
 }
 WAYS = ("waits", "kept", "masked", "longer")
@@ -241,9 +241,19 @@ def rate(steps: Sequence[float], site: JobSite) -> float:
     return (STEPS - SKIPPED) * site.groups * site.samples / (steps[-1] - steps[SKIPPED - 1])
 
 
-def ours(site: JobSite, seed: int, policy: Policy, bound: Bound) -> float:
-    model = JobModel(bound, STEPS, site.train, sync_seconds=site.sync)
-    return rate(simulate_job(site.draw(seed), site.shapes(), PHYSICS, Router(policy), model).steps, site)
+def verls(site: JobSite, hard: bool, seed: int) -> tuple[float, int]:
+    """A job under verl's policy: samples per second, and the age of its oldest group in versions."""
+    job = FullyAsync(site, seed, hard).run()
+    return rate(job.steps, site), job.oldest
+
+
+def ours(site: JobSite, policy: str, bound: Bound, seed: int) -> float:
+    """Samples per second of a job of ours."""
+    model, router = (
+        JobModel(bound, STEPS, site.train, sync_seconds=site.sync),
+        Router(POLICIES[policy](site, bound)),
+    )
+    return rate(simulate_job(site.draw(seed), site.shapes(), PHYSICS, router, model).steps, site)
 
 
 POLICIES: dict[str, Callable[[JobSite, Bound], Policy]] = {
@@ -252,16 +262,11 @@ POLICIES: dict[str, Callable[[JobSite, Bound], Policy]] = {
     "least in flight": lambda site, bound: Policy(),
     "adaptive": lambda site, bound: Adaptive(site.lengths.cap, waits=not bound.masks),
 }
-STATIC = ("adjacent", "interleaved")
 
 
-def beside(
-    site: JobSite, seeds: range, name: str, base: Sequence[float], bound: Bound, policy: str
-) -> list[Figure]:
-    """Ours with this bound, beside the samples per second of verl's policy."""
-    found = [ours(site, seed, POLICIES[policy](site, bound), bound) for seed in seeds]
+def beside(name: str, found: Sequence[float], base: Sequence[float], goal: str | None) -> list[Figure]:
+    """Samples per second of ours, job by job, beside those of verl's policy."""
     ratios = [a / b for a, b in zip(found, base, strict=True)]
-    goal = "at least 1.15 x" if policy == "adaptive" else None
     return [
         over(name, found, "samples/s", baseline=statistics.mean(base), goal=goal),
         over(f"{name}: times verl's, job by job", ratios, "x"),
@@ -280,40 +285,44 @@ def bounds(site: JobSite, ways: Collection[str], oldest: int) -> dict[str, Bound
     return found
 
 
-def measure(name: str, seeds: range, ways: Collection[str]) -> list[Figure]:
+def measure(name: str, seeds: range, ways: Collection[str], pool: ProcessPoolExecutor) -> list[Figure]:
     """The figures of a site, over jobs of these seeds."""
     site = SITES[name]
     figures: list[Figure] = []
     for hard in (True, False):
         if not any((way == "waits") == hard for way in ways):
             continue
-        jobs = [FullyAsync(site, seed, hard).run() for seed in seeds]
-        base, oldest = [rate(job.steps, site) for job in jobs], max(job.oldest for job in jobs)
+        rates, ages = zip(*pool.map(partial(verls, site, hard), seeds), strict=True)
+        oldest = max(ages)
         what = "that waits by ours' rule, bound 1" if hard else "as it is"
-        figures.append(over(f"{name}, verl's policy {what}", base, "samples/s"))
+        figures.append(over(f"{name}, verl's policy {what}", rates, "samples/s"))
         figures.append(Figure(f"{name}, verl's policy {what}: oldest group", oldest, "versions"))
-        found = {"hard bound 1": Bound(1, site.groups)} if hard else bounds(site, ways, oldest)
-        for kind, bound in found.items():
-            for policy in POLICIES:
-                if policy not in STATIC or site.static:
-                    title = f"{name}, ours, {kind}, {policy}, beside verl's policy {what}"
-                    figures += beside(site, seeds, title, base, bound, policy)
+        kinds = {"hard bound 1": Bound(1, site.groups)} if hard else bounds(site, ways, oldest)
+        found = {
+            (kind, policy): pool.map(partial(ours, site, policy, bound), seeds)
+            for kind, bound in kinds.items()
+            for policy in POLICIES
+        }
+        for (kind, policy), each in found.items():
+            title = f"{name}, ours, {kind}, {policy}, beside verl's policy {what}"
+            goal = "at least 1.15 x" if policy == "adaptive" else None
+            figures += beside(title, list(each), rates, goal)
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sites", nargs="*", metavar="SITE", help=f"of {', '.join(map(repr, SITES))}")
-    parser.add_argument("--seeds", type=int, default=5, help="jobs of each kind, of twelve steps")
-    parser.add_argument(
+    line = parser(__doc__)
+    take_names(line, SITES, "SITE")
+    line.add_argument("--seeds", type=int, default=10, help="jobs of each kind, of twelve steps")
+    line.add_argument(
         "--ways", nargs="+", choices=WAYS, default=WAYS, help="how bounds are made the same; default: all"
     )
-    options = parser.parse_args()
-    for name in options.sites or SITES:
-        # Figures of the others are kept.
-        record("verl_fully_async", measure(name, range(options.seeds), options.ways), keep=True)
+    options = line.parse_args()
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for name in options.names or SITES:
+            # Figures of the others are kept.
+            figures = measure(name, range(options.seeds), options.ways, pool)
+            record("verl_fully_async", figures, options.out, keep=True)
 
 
 if __name__ == "__main__":
