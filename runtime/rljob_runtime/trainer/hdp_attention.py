@@ -18,6 +18,7 @@ from torch import Tensor
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.hdp_collectives import exchanged, gathered
 from rljob_runtime.trainer.hdp_groups import Members
+from rljob_runtime.trainer.rows import rearranged
 from rljob_runtime.trainer.segments import Kernel, Segments
 
 Kind = Literal["allGather", "ulysses"]
@@ -71,7 +72,8 @@ class GatheredKeys:
         # One call for both: of shape (tokens, heads, size of a key and of a value).
         key, value = call.key[0], call.value[0]
         local = torch.cat([key, value], dim=-1).transpose(0, 1)
-        whole = gathered(local, self.members).flatten(0, 1)[self.take]
+        # Not by indexing, whose gradient sorts the indices first.
+        whole = gathered(local, self.members).flatten(0, 1).index_select(0, self.take)
         keys, values = torch.split(whole, [key.shape[-1], value.shape[-1]], dim=-1)
         queries = call.query[0].transpose(0, 1)
         found = self.segments.attend(queries, keys, values, call.scaling, call.window)
@@ -102,12 +104,13 @@ class ExchangedHeads:
         parts = [each[0].reshape(degree, -1, *each.shape[2:]).transpose(1, 2) for each in (query, key, value)]
         sizes = [part.shape[2] * part.shape[3] for part in parts]
         whole = exchanged(torch.cat([part.flatten(2) for part in parts], dim=-1), self.members)
-        whole = whole.flatten(0, 1)[self.order]
+        whole = rearranged(whole.flatten(0, 1), self.order, self.back)
         queries, keys, values = (
             each.reshape(-1, *part.shape[2:])
             for each, part in zip(torch.split(whole, sizes, dim=-1), parts, strict=True)
         )
-        found = self.segments.attend(queries, keys, values, call.scaling, call.window)[self.back]
+        found = self.segments.attend(queries, keys, values, call.scaling, call.window)
+        found = rearranged(found, self.back, self.order)
         # To (tokens, heads, size) of the own tokens: members' heads are in order.
         own = exchanged(found.reshape(degree, -1, *found.shape[1:]), self.members)
         return own.transpose(0, 1).flatten(1, 2).contiguous()[None]

@@ -6,77 +6,71 @@ causality keeps the padding, which is on the right, out of every result.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import indices_to_device
+from rljob_runtime.trainer.rows import picked, rearranged
 
 _SHORT = 64
 """Samples of at most so many tokens share one rectangle, whatever their lengths."""
 
 
 @dataclass(frozen=True)
-class Rectangle:
-    """Samples that share one attention call."""
-
-    take: Tensor
-    """Index of the token at each place, shape (samples, longest), int64; padding repeats the first token."""
-    keep: Tensor
-    """Which places, counted row by row, hold a token; shape (tokens of these samples,), int64."""
-
-
-@dataclass(frozen=True)
 class Rectangles:
     """A `Layout` that calls attention once for each rectangle."""
 
-    rectangles: tuple[Rectangle, ...]
-    order: Tensor
-    """Where each packed token is found among the kept tokens of all rectangles; shape (tokens,), int64."""
+    shapes: tuple[tuple[int, int], ...]
+    """Samples of each rectangle, and tokens of its longest."""
+    take: Tensor
+    """Index of the token at each place of the rectangles, one after the other, row by row; padding repeats
+    the first token of its sample; shape (places,), int64."""
+    place: Tensor
+    """The place of each packed token, which it has besides padding; shape (tokens,), int64."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Rectangles":
         """The layout of samples of these lengths, one after the other."""
         starts = np.cumsum([0, *lengths[:-1]])
-
-        def tensor(values: NDArray[Any]) -> Tensor:
-            return indices_to_device(values, device)
-
-        rectangles = []
-        kept = []
+        sets = _alike(lengths)
         # The first member is the longest.
-        for members in _alike(lengths):
-            longest = lengths[members[0]]
+        shapes = tuple((len(members), lengths[members[0]]) for members in sets)
+        taken, inside = [], []
+        for members, (_, longest) in zip(sets, shapes, strict=True):
             places = np.arange(longest)[None, :]
-            inside = places < np.array([lengths[index] for index in members])[:, None]
-            take = starts[members][:, None] + np.where(inside, places, 0)
-            rectangles.append(Rectangle(tensor(take), tensor(np.flatnonzero(inside))))
-            # In the order in which attention gives them back: row by row, without the padding.
-            kept.append(take[inside])
-        # argsort of a permutation is its inverse.
-        return cls(tuple(rectangles), tensor(np.argsort(np.concatenate(kept))))
+            real = places < np.array([lengths[index] for index in members])[:, None]
+            taken.append((starts[members][:, None] + np.where(real, places, 0)).ravel())
+            inside.append(real.ravel())
+        take, kept = np.concatenate(taken), np.flatnonzero(np.concatenate(inside))
+        place = np.empty_like(kept)
+        place[take[kept]] = kept
+        return cls(shapes, indices_to_device(take, device), indices_to_device(place, device))
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+        sizes = [samples * longest for samples, longest in self.shapes]
+        # From (1, heads, tokens, size) to (places, heads, size), and that by rectangles. Padding gets no
+        # gradient: nothing that is kept sees it.
+        query, key, value = (
+            torch.split(rearranged(each[0].transpose(0, 1), self.take, self.place), sizes)
+            for each in (call.query, call.key, call.value)
+        )
         parts = []
-        for rectangle in self.rectangles:
-            # From (heads, tokens, size) to (samples, heads, longest, size).
-            inputs = (
-                each[0][:, rectangle.take].transpose(0, 1) for each in (call.query, call.key, call.value)
-            )
-            mask = _window_mask(rectangle.take.shape[1], call.window, call.query.device)
+        for shape, *rows in zip(self.shapes, query, key, value, strict=True):
+            # To (samples, heads, longest, size).
+            inputs = (each.view(*shape, *each.shape[1:]).transpose(1, 2) for each in rows)
+            mask = _window_mask(shape[1], call.window, call.query.device)
             # With a mask transformers ignores is_causal; the mask of a window is causal itself.
             out, _ = sdpa_attention_forward(
                 call.module, *inputs, attention_mask=mask, scaling=call.scaling, is_causal=True
             )
-            parts.append(out.flatten(0, 1)[rectangle.keep])
-        return torch.cat(parts)[self.order][None]
+            parts.append(out.flatten(0, 1))
+        return picked(torch.cat(parts), self.place)[None]
 
 
 def _alike(lengths: Sequence[int]) -> list[list[int]]:
