@@ -150,6 +150,8 @@ class Task(NamedTuple):
     """Lengths of the samples of one step; empty: drawn ones, for several steps."""
     until: float
     """By time.time: one counted step is enough then."""
+    times: int = 1
+    """How often the one step with `sizes` is made."""
 
 
 _kept: dict[bool, Any] = {}
@@ -164,7 +166,7 @@ def train(number: int, meeting: Path, task: Task) -> list[dict[str, Any]]:
     options = task.options
     worker = _worker(number, meeting, task)
     rows: list[dict[str, Any]] = []
-    for step in range(1 if task.sizes else options.warm + options.steps):
+    for step in range(task.times if task.sizes else options.warm + options.steps):
         if task.sizes:
             groups = [group_of(0, 0, 128, [size - 128 for size in task.sizes])]
         else:

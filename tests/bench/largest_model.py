@@ -67,6 +67,7 @@ def attempt(pool: RankPool, options: argparse.Namespace, model: Path, way: str) 
         False,
         [512] * 16,
         options.until,
+        options.steps,
     )
     start = time.monotonic()
     found = pool.run(_LIMIT_SECONDS, train, task)
@@ -77,11 +78,12 @@ def attempt(pool: RankPool, options: argparse.Namespace, model: Path, way: str) 
         if not any(sign in found for sign in _TOO_LARGE):
             return []
         return [*figures, Figure(f"{what}: state by the estimate", state.on_device / 2**30, "GiB")]
-    memory = max(rows[0]["memory"] for rows in found)
+    memory = max(row["memory"] for rows in found for row in rows)
+    which = "a step" if options.steps == 1 else f"step {options.steps}"
     return [
         *figures,
         Figure(f"{what}: memory of the fullest rank", memory, "GiB", state.on_device / 2**30),
-        Figure(f"{what}: a step of 8,192 tokens", found[0][0]["seconds"], "s"),
+        Figure(f"{what}: {which} of 8,192 tokens", found[0][-1]["seconds"], "s"),
     ]
 
 
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["8b"])
     parser.add_argument("--ways", nargs="+", choices=WAYS, help="default: all that there are")
+    parser.add_argument("--steps", type=int, default=1, help="the first makes the optimizer's states, too")
     parser.add_argument("--seconds", type=float, default=3600.0, help="nothing is begun later than this")
     parser.add_argument("--file", default="largest_model", help="of the results")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
