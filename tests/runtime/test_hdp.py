@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_fields
 
+from rljob_runtime.samples import Group
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.families import family_model
 from tests.support.runtime.hdp_steps import (
@@ -258,11 +259,12 @@ def _two_steps(
 
 
 def test_fewer_samples_than_ranks_and_none(ranks: RankProcesses, tmp_path: Path) -> None:
-    """Of three ranks that share what is too long for one: two samples, then none, then many."""
+    """Of three ranks that share what is too long for one: two samples, then none that has a reward, none at
+    all, and many."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     expected = ranks.run(1, _uneven_steps, folder, trainer_job())[0]
     found = ranks.run(3, _uneven_steps, folder, shared_job(3, hybrid={}))[0]
-    assert [metrics.samples - metrics.failed for metrics in found] == [2, 0, 14]
+    assert [metrics.samples - metrics.failed for metrics in found] == [2, 0, 0, 14]
     for one, other in zip(found, expected, strict=True):
         assert_same_metrics(one, other, rel=2e-4)
 
@@ -272,7 +274,7 @@ def _uneven_steps(rank: int, world_size: int, store: Path, folder: Path, job: An
         replace_fields(each, samples=tuple(replace_fields(one, failure="error") for one in each.samples))
         for each in groups(2)
     ]
-    steps = [groups(1, samples=2, longest=48), failed, groups(4, longest=48)]
+    steps: list[list[Group]] = [groups(1, samples=2, longest=48), failed, [], groups(4, longest=48)]
     with worker(job, folder, rank, world_size, store) as trainer:
         return [
             trainer.train_step(step, step, given if rank == 0 else None) for step, given in enumerate(steps)

@@ -47,7 +47,8 @@ class Shard:
         """Of a number for each local response token those of all response tokens, on each member. All members
         call it, and compute the same from it: gradients go back to each one's own numbers."""
         padded = torch.nn.functional.pad(local, (0, self.most - len(local)))
-        return gathered_copies(padded, self.members).flatten()[self.order]
+        # Not by indexing, whose gradient sorts the indices first.
+        return gathered_copies(padded, self.members).flatten().index_select(0, self.order)
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,8 @@ def measured_by_all(
     for update, own, found in zip(updates, own_times, known, strict=True):
         for number, time in zip(pass_numbers(update.plan)[rank], own, strict=False):
             found[number, 0], found[number, 1] = time.seconds, -time.compile_seconds
-    together = torch.cat(known)
+    # A step without groups has no updates, and torch joins one tensor at least.
+    together = torch.cat([torch.empty(0, 2, dtype=torch.float64), *known])
     if dist.get_world_size() > 1:
         dist.all_reduce(together, op=dist.ReduceOp.MIN)
     everywhere = iter(together.tolist())
