@@ -3,10 +3,11 @@
 Pure.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rljob_api import RLJob
-from rljob_api.errors import Problem
+from rljob_api.errors import Path, Problem
 from rljob_api.job import Spec
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.probe import heavy_count
@@ -23,6 +24,7 @@ def without_effect(job: RLJob) -> Iterator[Problem]:
     yield from _kept_caches(spec)
     yield from _unshared_samples(spec)
     yield from _unheld_weights(spec)
+    yield from _repeated(spec)
 
 
 def _shared_accelerators(spec: Spec) -> Iterator[Problem]:
@@ -103,3 +105,30 @@ def _unheld_weights(spec: Spec) -> Iterator[Problem]:
             "is false, and ranks that share samples (parallel.contextParallel) hold all weights during an "
             "update in any case: take it out, or let no samples be shared",
         )
+
+
+def _repeated(spec: Spec) -> Iterator[Problem]:
+    """What a list names again. vLLM captures one graph for each size, and so it is with the other lists."""
+    for path, values in _sets(spec):
+        again = [f"{value} ({times} times)" for value, times in Counter(values).items() if times > 1]
+        if again:
+            yield Problem(
+                path,
+                f"names {' and '.join(again)}: once is enough. Take it out where it stands again, or "
+                "name what was meant there",
+            )
+
+
+def _sets(spec: Spec) -> Iterator[tuple[Path, Sequence[object]]]:
+    """The lists in which an entry counts once, however often it stands there, by their places."""
+    training = spec.training
+    if (vllm := training.rollout.engine.vllm) is not None:
+        yield (*_TRAINING, "rollout", "engine", "vllm", "captureSizes"), vllm.capture_sizes or ()
+    if training.adapter is not None:
+        yield (*_TRAINING, "adapter", "targetModules"), training.adapter.target_modules or ()
+    yield (*_TRAINING, "data", "rewardFields"), training.data.reward_fields
+    for index, source in enumerate(training.data.sources or ()):
+        yield (*_TRAINING, "data", "sources", index, "rewardFields"), source.reward_fields or ()
+    for index, held_out in enumerate(training.evaluation.sets if training.evaluation else ()):
+        place = (*_TRAINING, "evaluation", "sets", index, "data", "rewardFields")
+        yield place, held_out.data.reward_fields or ()

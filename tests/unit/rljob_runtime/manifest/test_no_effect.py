@@ -22,6 +22,12 @@ CONTEXT, HOLD, RANKS = (
     "training.compute.holdWeights",
     "pools.trainer.replicas",
 )
+SIZES, ADAPTER, FIELDS = (
+    "training.rollout.engine.vllm.captureSizes",
+    "training.adapter",
+    "training.data.rewardFields",
+)
+SOURCES, SETS = "training.data", "training.evaluation"
 KEEP = {"weightSync": {"push": {"kvAfterUpdate": "keep"}}}
 
 
@@ -68,6 +74,41 @@ def told(changes: dict[str, Any]) -> list[str]:
             "compute.holdWeights: is false, and ranks that share samples",
             id="weights are held",
         ),
+        pytest.param(
+            {SIZES: [1, 4, 4, 8, 8, 8]},
+            "vllm.captureSizes: names 4 (2 times) and 8 (3 times): once is enough. Take it out where",
+            id="sizes",
+        ),
+        pytest.param(
+            {ADAPTER: {"targetModules": ["q_proj", "v_proj", "q_proj"]}},
+            "adapter.targetModules: names q_proj (2 times): once is enough",
+            id="layers",
+        ),
+        pytest.param(
+            {FIELDS: ["level", "level"]},
+            "data.rewardFields: names level (2 times): once is enough",
+            id="fields",
+        ),
+        pytest.param(
+            {
+                SOURCES: {
+                    "sources": [{"name": "a", "jsonl": {"path": "a"}, "rewardFields": ["level", "level"]}]
+                }
+            },
+            "data.sources[0].rewardFields: names level (2 times): once is enough",
+            id="fields of a source",
+        ),
+        pytest.param(
+            {
+                SETS: {
+                    "sets": [
+                        {"name": "a", "data": {"jsonl": {"path": "a"}, "rewardFields": ["level", "level"]}}
+                    ]
+                }
+            },
+            "evaluation.sets[0].data.rewardFields: names level (2 times): once is enough",
+            id="fields of an evaluation",
+        ),
     ],
 )
 def test_without_effect(changes: dict[str, Any], words: str) -> None:
@@ -89,6 +130,7 @@ def test_without_effect(changes: dict[str, Any], words: str) -> None:
         {CONTEXT: {"fixed": {"degree": 2}, "attention": "ulysses"}, RANKS: 2},
         {CONTEXT: {"hybrid": {}}, RANKS: 1, HOLD: False},
         {CONTEXT: {"none": {}}, RANKS: 2, HOLD: False},
+        {SIZES: [1, 4, 8], ADAPTER: {"targetModules": ["q_proj", "v_proj"]}, FIELDS: ["level", "kind"]},
     ],
 )
 def test_with_effect(changes: dict[str, Any]) -> None:
