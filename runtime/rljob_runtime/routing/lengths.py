@@ -3,9 +3,10 @@ the prompt improves.
 
 Lengths are taken for lognormal, with one variance between prompts and one among the responses to a prompt
 (the decomposition of variance of a one-way random-effects model). A group's mean is the posterior given the
-finished siblings, what the same row gave in earlier epochs, and the running siblings that are longer than
-expected already: those count with the mean of the truncated distribution, for short responses end first, and
-a mean of finished ones alone would be too small (Tobit; one step of expectation-maximization).
+finished siblings, what the same row gave in earlier epochs, as far as these tell (`history`), and the running
+siblings that are longer than expected already: those count with the mean of the truncated distribution, for
+short responses end first, and a mean of finished ones alone would be too small (Tobit; one step of
+expectation-maximization).
 
 Where siblings tell little of each other, nothing more is expected of a response than what follows from the
 hazards of all of them (`survival`): lengths that are not lognormal, as uniform ones, have shorter tails.
@@ -18,6 +19,7 @@ from collections import OrderedDict, deque
 from statistics import NormalDist
 
 from rljob_runtime.routing.book import GroupState, RequestState
+from rljob_runtime.routing.history import HistoryTrust, weight
 from rljob_runtime.routing.survival import Survival
 
 _NORMAL = NormalDist()
@@ -30,7 +32,7 @@ _UNALIKE = 0.85
 _ROWS = 200_000
 """Rows whose history is kept."""
 _HISTORY_WEIGHT = 0.5
-"""What a response of an earlier epoch counts beside one of today: the policy has changed since."""
+"""What a response of an earlier epoch counts beside one of today, at most: the policy has changed since."""
 _ENOUGH = 8
 """Values from which on deviations are taken from what was seen."""
 _ROOT_2 = math.sqrt(2)
@@ -116,9 +118,11 @@ class Lengths:
         ones are too many."""
         self._survival: Survival | None = None
         """None where hazards tell nothing, or less than siblings."""
-        self._overall: tuple[float, float, float] | None = None
-        """Of the logarithms of all lengths: the mean, the deviation within a group, and the variance between
-        groups. None where a response has ended since they were computed."""
+        self._trust = HistoryTrust()
+        self._overall: tuple[float, float, float, float] | None = None
+        """Of the logarithms of all lengths: the mean, the deviation within a group, the variance between
+        groups, and how far earlier epochs are right. None where a response has ended since they
+        were computed."""
 
     # What is seen
 
@@ -142,16 +146,20 @@ class Lengths:
     def finished(self, group: GroupState) -> None:
         """A response of this group is complete: the last of `group.finished`."""
         log = math.log(max(1, group.finished[-1]))
-        earlier = [math.log(max(1, tokens)) for tokens in group.finished[:-1]]
-        if earlier:
-            count = len(earlier)
-            deviation = log - sum(earlier) / count
-            # Its variance is that within the group times (1 + 1 / count).
-            self._within.push(deviation * deviation * count / (count + 1))
-        self._logs.push(log)
-        self._overall = None
         row = group.request.row
         mean, count = self._rows.pop(row, (0.0, 0))
+        if len(group.finished) == 1 and count and len(self._logs) >= _ENOUGH:
+            overall, within, between, _ = self._all()
+            believed = _HISTORY_WEIGHT * count / within**2
+            self._trust.push(overall + (mean - overall) * believed / (1 / between + believed), log)
+        earlier = [math.log(max(1, tokens)) for tokens in group.finished[:-1]]
+        if earlier:
+            others = len(earlier)
+            deviation = log - sum(earlier) / others
+            # Its variance is that within the group times (1 + 1 / others).
+            self._within.push(deviation * deviation * others / (others + 1))
+        self._logs.push(log)
+        self._overall = None
         self._rows[row] = (mean * count + log) / (count + 1), count + 1
         if len(self._rows) > _ROWS:
             self._rows.popitem(last=False)
@@ -189,36 +197,40 @@ class Lengths:
 
     def group(self, group: GroupState) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm of the length of a response of this group."""
-        if self._overall is None:
-            within = self.sd_within
-            self._overall = self.mean, within, max(_LEAST_SD**2, self.sd**2 - within**2)
-        overall, within, between = self._overall
-        weight, total = 1 / between, overall / between
-        own = 1 / within**2
-        for tokens in group.finished:
-            weight, total = weight + own, total + own * math.log(max(1, tokens))
+        overall, within, between, share = self._all()
+        known, own = 1 / between, 1 / within**2
+        total = known * overall
         if (history := self._history(group)) is not None:
-            mean, count = history
-            weight, total = weight + own * count, total + own * count * mean
-        mean = total / weight
+            earlier = weight(known, _HISTORY_WEIGHT * own * history[1], share)
+            known, total = known + earlier, total + earlier * history[0]
+        for tokens in group.finished:
+            known, total = known + own, total + own * math.log(max(1, tokens))
+        mean = total / known
         longer = [math.log(request.tokens) for request in group.requests.values() if request.tokens > 1]
         for log in longer:
             if log > mean:
-                weight, total = weight + own, total + own * truncated_mean(mean, within, log)
-        return total / weight, math.sqrt(within**2 + 1 / weight)
+                known, total = known + own, total + own * truncated_mean(mean, within, log)
+        return total / known, math.sqrt(within**2 + 1 / known)
+
+    def _all(self) -> tuple[float, float, float, float]:
+        if self._overall is None:
+            within = self.sd_within
+            between = max(_LEAST_SD**2, self.sd**2 - within**2)
+            self._overall = self.mean, within, between, self._trust.share(between)
+        return self._overall
 
     def told(self, row: int) -> bool:
         """Whether the length of any response to this row is known, of an earlier epoch as well."""
         return row in self._rows
 
     def _history(self, group: GroupState) -> tuple[float, float] | None:
-        """Mean logarithm of what the row gave before this group, and what it counts."""
+        """Mean logarithm of what the row gave before this group, and of how many responses."""
         mean, count = self._rows.get(group.request.row, (0.0, 0))
         earlier = count - len(group.finished)
         if earlier <= 0:
             return None
         own = sum([math.log(max(1, tokens)) for tokens in group.finished])
-        return (mean * count - own) / earlier, _HISTORY_WEIGHT * earlier
+        return (mean * count - own) / earlier, earlier
 
     def total_of(self, request: RequestState, mean: float, sd: float) -> float:
         """Expected length of a response, given what it has, and what `group` says of its group."""

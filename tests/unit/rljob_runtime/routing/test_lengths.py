@@ -253,7 +253,7 @@ def test_history_is_what_the_row_gave_before_this_group(tokens: int) -> None:
     see(known, [100, 400], row=5)
     known.finished(group_of([tokens], [0], row=5))
     history = known._history(group_of([tokens], [0], row=5))
-    assert history == pytest.approx((math.log(200), 0.5 * 2))
+    assert history == pytest.approx((math.log(200), 2))
     assert known._history(group_of([], [0], row=6)) is None
 
 
@@ -364,3 +364,29 @@ def test_before_a_response_has_ended_hazards_say_nothing() -> None:
     known.fit_hazards()
     (request,) = group_of(running=[5]).requests.values()
     assert known.total_of(request, 5.0, 0.5) == expected_total(5.0, 0.5, 5)
+
+
+@pytest.mark.parametrize(
+    ("now", "long", "short"),
+    [
+        pytest.param(lambda before: before, 3970, 1010, id="as before"),
+        pytest.param(lambda before: before / 2, 3970, 1000, id="all half as long"),
+        pytest.param(lambda before: 4_000_000 / before, 2100, 2100, id="the other way round"),
+        pytest.param(lambda before: 2000, 2390, 1670, id="all alike"),
+    ],
+)
+def test_earlier_epochs_count_as_far_as_they_tell_groups_apart(
+    now: Callable[[int], float], long: int, short: int
+) -> None:
+    """Rows gave 1,000 or 4,000 tokens in an earlier epoch. In this one most of them have come again;
+    two that have not begin."""
+    known = Lengths(CAP)
+    before = {row: 4000 if row % 2 else 1000 for row in range(100)}
+    for row, tokens in before.items():
+        for _ in range(4):
+            known.finished(group_of([tokens], row=row))
+    for row in range(80):
+        for count in range(1, 5):
+            known.finished(group_of([round(now(before[row]))] * count, row=row))
+    found = [math.exp(known.group(group_of([], [0], row=row))[0]) for row in (99, 98)]
+    assert found == pytest.approx([long, short], rel=0.05)
