@@ -103,7 +103,9 @@ def main() -> None:
                 print(f"{family}, {place}: {found[place]:.3f}", flush=True)
         slowest = min(found, key=lambda place: found[place])
         figures = [
-            Figure(f"{family}, slowest of {len(found)} ({slowest})", found[slowest], "x"),
+            Figure(
+                f"{family}, slowest of {len(found)} ({slowest})", found[slowest], "x", goal="at least 0.99"
+            ),
             Figure(f"{family}, mean", statistics.mean(found.values()), "x"),
         ]
         record("routing_hostile", figures, options.out, keep=True)
