@@ -18,6 +18,8 @@ _MAX_NODES = 100_000
 """With aliases a file of a few lines can stand for billions of values; a manifest has a few hundred."""
 _MAX_DEPTH = 100
 """An alias may also stand inside what it names, without end."""
+_MAX_DIGITS = 1_000
+"""Python reads no number of more than some thousands; the largest that a field may have takes twenty."""
 _TOO_DEEP = f"nested too deeply: more than {_MAX_DEPTH} levels, or a part that holds itself"
 
 
@@ -73,7 +75,12 @@ def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
     digits = loader.construct_scalar(node).replace("_", "").lower()
     # `int(..., 0)` knows octals as 0o17 and refuses the 017 of YAML 1.1.
     octal = re.fullmatch(r"([-+]?)0([0-7]+)", digits)
-    return int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
+    try:
+        return int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
+    except ValueError:
+        if len(digits) > _MAX_DIGITS:
+            raise ValueError(f"a number of {len(digits):,} digits is too long") from None
+        raise ValueError(f"{digits} is no number: put it in quotes if it is text") from None
 
 
 def _float(loader: _Loader, node: yaml.ScalarNode) -> float:

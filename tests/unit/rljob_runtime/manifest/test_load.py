@@ -93,6 +93,8 @@ def test_anchors_and_merge_keys():
         ('a: "\\ud83d"\n', [
             (1, "cannot read this value: a \\ud83d is half of a character, and the other half is not "
                 "there")]),
+        (f"a: {'9' * 5000}\n", [(1, "cannot read this value: a number of 5,000 digits is too long")]),
+        ("a: 0o\n", [(1, "cannot read this value: 0o is no number: put it in quotes if it is text")]),
         ("a:\n  b: 1\n   c: 2\n  d: 3\n", [(3, "not YAML: mapping values are not allowed here: "
             'either a value has ": " in it and needs quotes, or this line is indented too far, or the one '
             "above it has no colon with a space behind")]),
