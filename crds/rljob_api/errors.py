@@ -34,7 +34,7 @@ class Problem:
 
     def __str__(self) -> str:
         hint = f" Did you mean {self.suggestion}?" if self.suggestion else ""
-        where = f"{dotted(self.path)}: " if self.path else ""
+        where = f"{_one_line(dotted(self.path))}: " if self.path else ""
         return f"{where}{self.message}.{hint}"
 
 
@@ -44,6 +44,11 @@ def dotted(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def _one_line(text: str) -> str:
+    """The text with line ends and control characters as Python would write them: a key may have any."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:

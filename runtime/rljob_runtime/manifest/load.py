@@ -4,6 +4,7 @@ Guarantees: no error ends the search for others of its kind; every finding names
 found and what is allowed; reading a manifest starts nothing.
 """
 
+import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from rljob_api.errors import Problem, blank, nearest, problems, yaml_fields
 from rljob_runtime.given_files import read_text_file
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 from rljob_runtime.manifest.unset import unset
+from rljob_runtime.view.visible import visible
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -29,7 +31,8 @@ class Finding:
     problem: Problem
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}  {self.problem}"
+        # Keys, values and names of files are whatever somebody wrote: a terminal is to print them.
+        return visible(f"{self.file}:{self.line}  {self.problem}")
 
 
 class ManifestError(ValueError):
@@ -76,13 +79,20 @@ def read_source(path: Path) -> YamlSource:
         reason = error.strerror or str(error)
         raise ManifestError([Finding(name, 1, Problem((), f"cannot be read: {reason}"))]) from error
     except UnicodeDecodeError as error:
-        raise ManifestError([Finding(name, 1, Problem((), "is not UTF-8 text"))]) from error
+        raise ManifestError([_no_text(name, error)]) from error
     try:
         return parse(text)
     except YamlError as error:
         raise ManifestError(
             Finding(name, line, Problem((), fault)) for line, fault in error.faults
         ) from error
+
+
+def _no_text(name: str, error: UnicodeDecodeError) -> Finding:
+    if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return Finding(name, 1, Problem((), "is UTF-16 text: write it as UTF-8"))
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return Finding(name, line, Problem((), "is not UTF-8 text"))
 
 
 def read(path: Path) -> Manifest:

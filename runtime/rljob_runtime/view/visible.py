@@ -1,4 +1,4 @@
-"""Text that a model wrote, for people's terminals and pages.
+"""Text that a model or somebody else wrote, for people's terminals and pages.
 
 Guarantees: what comes out has no control characters but line ends and tabs, and nothing that changes the
 direction of text; what was there instead can be read, as \\x1b for example.

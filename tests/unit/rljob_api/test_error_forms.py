@@ -157,6 +157,11 @@ def test_a_problem_without_a_path_or_a_suggestion():
     assert str(Problem(("a", 1), "is odd", "even")) == "a[1]: is odd. Did you mean even?"
 
 
+def test_a_key_with_line_ends_or_control_characters_stays_in_its_line():
+    path = ("spec", "a\nb: valid\x1b[8m\u202e\ud800", "größe 😀")
+    assert str(Problem(path, "is odd")) == r"spec.a\nb: valid\x1b[8m\u202e\ud800.größe 😀: is odd."
+
+
 def test_the_nearest_word_is_near():
     assert nearest("stepz", ["steps", "step", "stop"]) == "step"
     assert nearest("abcde", ["abcxy"]) is None, "three letters of five are not enough"

@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_assumptions(tmp_path / "none.yaml")
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ManifestError, match="is not UTF-8 text"):
+    with pytest.raises(ManifestError, match="is UTF-16 text: write it as UTF-8"):
         read_assumptions(binary)
 
 

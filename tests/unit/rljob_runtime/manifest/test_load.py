@@ -226,7 +226,10 @@ def test_the_last_line_counts(tmp_path):
     [
         (lambda path: None, "cannot be read: No such file or directory"),
         (lambda path: path.mkdir(), "cannot be read: Is a directory"),
-        (lambda path: path.write_bytes(b"a: \xff\n"), "is not UTF-8 text"),
+        (lambda path: path.write_bytes(b"a: \xff\n"), "job.yaml:1  is not UTF-8 text"),
+        (lambda path: path.write_bytes(b"a: 1\r\n# caf\xe9\r\nb: 1\r\n"), "job.yaml:2  is not UTF-8 text"),
+        (lambda path: path.write_bytes(b"\xef\xbb\xbfa: 1\n# \xe9\n"), "job.yaml:2  is not UTF-8 text"),
+        (lambda path: path.write_text("a: 1\n", "utf-16"), "job.yaml:1  is UTF-16 text: write it as UTF-8"),
     ],
 )
 def test_unreadable(tmp_path, make, words):
@@ -234,6 +237,24 @@ def test_unreadable(tmp_path, make, words):
     make(path)
     with pytest.raises(ManifestError, match=words):
         read(path)
+
+
+def test_a_terminal_prints_what_is_wrong_and_does_nothing_else(tmp_path):
+    """A manifest is often somebody else's."""
+    path = tmp_path / "job\x1b[2J.yaml"
+    path.write_text(HEAD + 'spec: {"\\e]0;title\\a\\n\\u202e": 1, "\\e[8m": 1, "\\e[8m": 2}\n')
+    with pytest.raises(ManifestError) as doubled:
+        read(path)
+    path.write_text(HEAD + 'spec: {"\\e]0;title\\a\\n\\u202e": 1}\n')
+    with pytest.raises(ManifestError) as unknown:
+        read(path)
+    for error, words in (
+        (doubled, r"job\x1b[2J.yaml:4  \x1b[8m is written twice (first in line 4)."),
+        (unknown, r"job\x1b[2J.yaml:4  spec.\x1b]0;title\x07\n\u202e: unknown field (known here: "),
+    ):
+        text = str(error.value)
+        assert words in text
+        assert "".join(text.splitlines()).isprintable()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
