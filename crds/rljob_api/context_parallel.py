@@ -7,7 +7,7 @@ from pydantic import Field
 from rljob_api.base import Model, OneOf, Rule
 
 DEGREES = (2, 4, 8, 16, 32, 64, 128, 256)
-"""How many ranks may share a sample."""
+"""How many ranks, or tensor groups, may share a sample."""
 
 
 def _power_of_two(path: str, name: str) -> Rule:
@@ -29,7 +29,8 @@ class SharedByAll(Model):
 
     degree: int = Field(ge=2, le=256)
     """Ranks that share a sample: a power of two, and no more than the trainer has. Where it does not divide
-    them, those beyond the last whole group have nothing to train."""
+    them, those beyond the last whole group have nothing to train. With parallel.tensorParallel above 1 the
+    groups of so many ranks that share a sample, whose ranks each attend to it with their own heads."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_power_of_two("degree", "degree"),)
 
@@ -40,7 +41,8 @@ class SharedByNeed(Model):
 
     largest_degree: int | None = Field(default=None, ge=2, le=256)
     """Most ranks that share a sample: a power of two. Default: the largest that the trainer has room for.
-    Ranks that share samples exchange keys and values in every layer, so let it not exceed those of a node."""
+    Ranks that share samples exchange keys and values in every layer, so let it not exceed those of a node.
+    With parallel.tensorParallel above 1 the groups of so many ranks that share a sample."""
 
     rules: ClassVar[tuple[Rule, ...]] = (_power_of_two("largestDegree", "largest_degree"),)
 
@@ -61,10 +63,11 @@ class ContextParallel(OneOf):
     attention: Literal["auto", "allGather", "ulysses"] = "auto"
     """How ranks that share samples compute attention. allGather: each gets the keys and values of all tokens.
     ulysses: they exchange tokens for heads; the ranks that share a sample must divide the model's attention
-    heads. auto: what has less to send, by the model's heads and the ranks that share."""
+    heads, with parallel.tensorParallel above 1 those of each rank. auto: what has less to send, by the
+    model's heads and the ranks that share."""
 
     def largest_degree(self, ranks: int) -> int:
-        """Most ranks that may share a sample, of a trainer with so many ranks."""
+        """Most ranks that may share a sample, of a trainer with so many data ranks."""
         if self.none is not None:
             return 1
         if self.fixed is not None:

@@ -104,19 +104,18 @@ _RANKS = "self.pools.trainer.replicas * self.pools.trainer.acceleratorsPerWorker
 _CAP = "self.training.parallel.maxTokensPerMicroBatch"
 _LONGEST = "(self.training.data.maxPromptTokens + self.training.rollout.maxResponseTokens)"
 _CONTEXT = "self.training.parallel.contextParallel"
+_TENSOR = "self.training.parallel.tensorParallel"
 
 
 def _longest_fits(spec: "Spec") -> bool:
     cap, longest = spec.training.parallel.max_tokens_per_micro_batch, spec.training.longest_sample_tokens
     # A shared sample is padded to a multiple of twice the ranks that share it.
-    return longest <= cap or longest <= cap // 2 * 2 * spec.context_parallel.largest_degree(
-        spec.trainer_ranks
-    )
+    return longest <= cap or longest <= cap // 2 * 2 * spec.context_parallel.largest_degree(spec.data_ranks)
 
 
 def _degree_fits(spec: "Spec") -> bool:
     given = spec.training.parallel.context_parallel
-    return given is None or given.fixed is None or given.fixed.degree <= spec.trainer_ranks
+    return given is None or given.fixed is None or given.fixed.degree <= spec.data_ranks
 
 
 _WHILE_SUSPENDED = "can change only while the job is suspended (spec.suspend: true)"
@@ -187,12 +186,14 @@ class Spec(Model):
             message="training.parallel.maxTokensPerMicroBatch must hold the longest sample"
             " (training.data.maxPromptTokens + training.rollout.maxResponseTokens), or the part of it that a"
             " rank gets where ranks share it: by default the largest power of two of the trainer's ranks"
-            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker) do, else as many as"
-            " training.parallel.contextParallel lets",
+            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker, divided by"
+            " training.parallel.tensorParallel) do, else as many as training.parallel.contextParallel lets",
             cel=f"{_LONGEST} <= {_CAP} || {_LONGEST} <= ({_CAP} - {_CAP} % 2) * (has({_CONTEXT})"
             f" && !has({_CONTEXT}.hybrid) ? (has({_CONTEXT}.fixed) ? {_CONTEXT}.fixed.degree : 1)"
-            f" : {[*reversed(DEGREES), 1]}.filter(d, d <= {_RANKS} && (!has({_CONTEXT})"
-            f" || !has({_CONTEXT}.hybrid.largestDegree) || d <= {_CONTEXT}.hybrid.largestDegree))[0])",
+            # One, also where not even that many groups are there: another rule says so.
+            f" : {[*reversed(DEGREES), 1]}.filter(d, d == 1 || (d * {_TENSOR} <= {_RANKS}"
+            f" && (!has({_CONTEXT}) || !has({_CONTEXT}.hybrid.largestDegree)"
+            f" || d <= {_CONTEXT}.hybrid.largestDegree)))[0])",
             holds=_longest_fits,
             fields=(
                 "training.parallel.maxTokensPerMicroBatch",
@@ -202,13 +203,16 @@ class Spec(Model):
         ),
         Rule(
             message="training.parallel.contextParallel.fixed.degree must not be above the trainer's ranks"
-            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker)",
-            cel=f"!has({_CONTEXT}) || !has({_CONTEXT}.fixed) || {_CONTEXT}.fixed.degree <= {_RANKS}",
+            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker, divided by"
+            " training.parallel.tensorParallel)",
+            cel=f"!has({_CONTEXT}) || !has({_CONTEXT}.fixed)"
+            f" || {_CONTEXT}.fixed.degree * {_TENSOR} <= {_RANKS}",
             holds=_degree_fits,
             fields=(
                 "training.parallel.contextParallel.fixed.degree",
                 "pools.trainer.replicas",
                 "pools.trainer.acceleratorsPerWorker",
+                "training.parallel.tensorParallel",
             ),
         ),
     )
@@ -239,6 +243,12 @@ class Spec(Model):
     def trainer_ranks(self) -> int:
         """Processes of the trainer: one for each accelerator, on CPUs one for each worker."""
         return self.pools.trainer.replicas * self.pools.trainer.accelerators_per_worker
+
+    @property
+    def data_ranks(self) -> int:
+        """What batches are split over: tensor groups, each of `tensorParallel` ranks. 1 at least, also where
+        there are fewer ranks than that."""
+        return max(1, self.trainer_ranks // self.training.parallel.tensor_parallel)
 
     @property
     def context_parallel(self) -> ContextParallel:

@@ -136,8 +136,9 @@ class Parallel(Model):
     """How the trainer splits its work."""
 
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1, le=100_000_000)
-    """Most tokens (prompt and response) in one forward pass of one rank. A longer sample is shared by several
-    ranks, as contextParallel says; one that is too long for that is an error."""
+    """Most tokens (prompt and response) in one forward pass of one rank, or of the ranks that compute every
+    layer together (tensorParallel). A longer sample is shared by several of them, as contextParallel says;
+    one that is too long for that is an error."""
     context_parallel: ContextParallel | None = None
     """Which samples are shared by several ranks. Default: none where the longest sample that the job may have
     (data.maxPromptTokens + rollout.maxResponseTokens) fits into maxTokensPerMicroBatch, else hybrid."""
@@ -152,8 +153,8 @@ class Parallel(Model):
     divide the trainer's ranks, which may therefore only be resized to a multiple of it while the job runs,
     and the model's attention heads, key-value heads and intermediate size. They exchange sums of activations
     twice in each layer, so let them be of one node. Embeddings and the output head are split too, where it
-    divides the vocabulary. Not for models with experts, nor for samples that ranks share (contextParallel).
-    1: no layer is split."""
+    divides the vocabulary. Not for models with experts. Where ranks share samples (contextParallel), whole
+    groups do. 1: no layer is split."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
     when it is their turn, and the optimizer computes on CPUs, with `pools.trainer.cpusPerWorker` threads in
@@ -166,17 +167,6 @@ class Parallel(Model):
             cel="!has(self.shardGroupSize) || self.shardGroupSize % self.tensorParallel == 0",
             holds=lambda self: (self.shard_group_size or 0) % self.tensor_parallel == 0,
             fields=("tensorParallel", "shardGroupSize"),
-        ),
-        Rule(
-            message="contextParallel must be none, or not set, with tensorParallel above 1: samples are not"
-            " shared by tensor groups",
-            cel="self.tensorParallel == 1 || !has(self.contextParallel) || has(self.contextParallel.none)",
-            holds=lambda self: (
-                self.tensor_parallel == 1
-                or self.context_parallel is None
-                or self.context_parallel.none is not None
-            ),
-            fields=("contextParallel", "tensorParallel"),
         ),
     )
 

@@ -66,22 +66,6 @@ class Training(Model):
             fields=("tokenizer",),
         ),
         Rule(
-            message="parallel.maxTokensPerMicroBatch must hold the longest sample (data.maxPromptTokens +"
-            " rollout.maxResponseTokens) with parallel.tensorParallel above 1: samples are not shared then",
-            cel="self.parallel.tensorParallel == 1 || self.data.maxPromptTokens"
-            " + self.rollout.maxResponseTokens <= self.parallel.maxTokensPerMicroBatch",
-            holds=lambda self: (
-                self.parallel.tensor_parallel == 1
-                or self.longest_sample_tokens <= self.parallel.max_tokens_per_micro_batch
-            ),
-            fields=(
-                "parallel.maxTokensPerMicroBatch",
-                "parallel.tensorParallel",
-                "data.maxPromptTokens",
-                "rollout.maxResponseTokens",
-            ),
-        ),
-        Rule(
             message="compute.compile must be false with parallel.tensorParallel above 1",
             cel="self.parallel.tensorParallel == 1 || !has(self.compute.compile) || !self.compute.compile",
             holds=lambda self: self.parallel.tensor_parallel == 1 or not self.compute.compile,

@@ -190,6 +190,29 @@ GOOD: dict[str, dict[str, Any]] = {
         "pools.trainer.acceleratorsPerWorker": 4,
         "training.parallel": {"maxTokensPerMicroBatch": 6, "contextParallel": {"fixed": {"degree": 4}}},
     },
+    "samples shared by tensor groups": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 8,
+        "training.parallel": {
+            "maxTokensPerMicroBatch": 6,
+            "tensorParallel": 2,
+            "contextParallel": {"hybrid": {"largestDegree": 4}, "attention": "ulysses"},
+        },
+    },
+    "samples shared by two of three tensor groups, as they do not fit one": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 6,
+        "training.parallel": {"maxTokensPerMicroBatch": 12, "tensorParallel": 2},
+    },
+    "samples shared by all tensor groups": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 8,
+        "training.parallel": {
+            "maxTokensPerMicroBatch": 6,
+            "tensorParallel": 2,
+            "contextParallel": {"fixed": {"degree": 4}},
+        },
+    },
     "equal weight bounds": {
         "training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 1}}
     },

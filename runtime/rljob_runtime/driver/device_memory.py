@@ -43,9 +43,7 @@ def _least_cap(job: RLJob) -> int:
     """The smallest `maxTokensPerMicroBatch` with which the longest sample can be trained, by as many ranks as
     may share it."""
     parallel, longest = job.spec.training.parallel, job.spec.training.longest_sample_tokens
-    if parallel.tensor_parallel > 1:
-        return longest
     # Where nothing is said, a sample above the cap is shared.
     shared = parallel.context_parallel or ContextParallel(hybrid=SharedByNeed())
     # A shared sample is padded to a multiple of twice the ranks that share it.
-    return min(longest, 2 * math.ceil(longest / (2 * shared.largest_degree(job.spec.trainer_ranks))))
+    return min(longest, 2 * math.ceil(longest / (2 * shared.largest_degree(job.spec.data_ranks))))

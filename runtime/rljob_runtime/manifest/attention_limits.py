@@ -11,11 +11,14 @@ ANOTHER_MODEL = (
 """What to do where nothing about a model can be changed."""
 
 
-def unequal_heads(heads: int, ranks: int) -> str | None:
-    """Why `ranks` that share a sample cannot exchange its tokens for attention heads; None where they can."""
-    if heads % ranks == 0:
+def unequal_heads(heads: int, ranks: int, tensor: int = 1) -> str | None:
+    """Why `ranks` that share a sample cannot exchange its tokens for attention heads, of which each has an
+    equal part, one of `tensor`; None where they can."""
+    own, left = divmod(heads, tensor)
+    if not left and own % ranks == 0:
         return None
+    split = f", by parallel.tensorParallel {own} on each rank" if tensor > 1 else ""
     return (
-        f"parallel.contextParallel.attention: ulysses needs a model whose attention heads ({heads}) are "
-        f"divisible by the ranks that share a sample (up to {ranks}): set allGather, or a lower degree"
+        f"parallel.contextParallel.attention: ulysses needs a model whose attention heads ({heads}{split}) "
+        f"are divisible by the ranks that share a sample (up to {ranks}): set allGather, or a lower degree"
     )

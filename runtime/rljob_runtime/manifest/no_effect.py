@@ -98,7 +98,7 @@ def _unshared_samples(spec: Spec) -> Iterator[Problem]:
 
 
 def _unheld_weights(spec: Spec) -> Iterator[Problem]:
-    shared = spec.context_parallel.largest_degree(spec.trainer_ranks) > 1
+    shared = spec.context_parallel.largest_degree(spec.data_ranks) > 1
     if spec.training.compute.hold_weights is False and shared:
         yield Problem(
             (*_TRAINING, "compute", "holdWeights"),

@@ -163,12 +163,13 @@ def _doubtful_formats(job: RLJob, folder: Path) -> Iterator[Problem]:
 
 
 def _check_sharing(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
-    asked = job.spec.context_parallel
-    largest = asked.largest_degree(job.spec.trainer_ranks)
+    asked, tensor = job.spec.context_parallel, job.spec.training.parallel.tensor_parallel
+    largest = asked.largest_degree(job.spec.data_ranks)
     heads = _divided(job, config).get("num_attention_heads")
     if asked.attention != "ulysses" or not isinstance(heads, int):
         return
-    if (why := unequal_heads(heads, largest)) is not None:
+    # Heads that tensor groups do not divide are told by themselves.
+    if heads % tensor == 0 and (why := unequal_heads(heads, largest, tensor)) is not None:
         yield Problem((*_TRAINING, "parallel", "contextParallel", "attention"), why)
 
 

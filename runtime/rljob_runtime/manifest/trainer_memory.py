@@ -133,4 +133,4 @@ def ways_to_save(job: RLJob, only_held: bool) -> list[str]:
 
 
 def _shared(job: RLJob) -> bool:
-    return job.spec.trainer_ranks > 1 and job.spec.context_parallel.none is None
+    return job.spec.data_ranks > 1 and job.spec.context_parallel.none is None

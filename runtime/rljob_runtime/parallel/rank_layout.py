@@ -12,7 +12,7 @@ With 8 ranks and groups of 2:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,6 +89,17 @@ class RankLayout:
         if group < self.ranks:
             shape, names = (self.ranks // group, *shape), (_REPLICATE, *names)
         return Mesh(shape, names) if self.tensor == 1 else Mesh((*shape, self.tensor), (*names, TENSOR))
+
+    def sharing(self, largest_degree: int) -> Iterator[tuple[int, ...]]:
+        """The ranks of every group that can share samples, up to `largest_degree` of them: 2, 4, … data ranks
+        that follow one another, aligned to their number, by one rank of each, namely those that have the same
+        part of every layer. The same on all ranks, in one order."""
+        degree = 2
+        while degree <= min(self.data_ranks, largest_degree):
+            for first in range(0, self.data_ranks - degree + 1, degree):
+                for part in range(self.tensor):
+                    yield tuple((first + each) * self.tensor + part for each in range(degree))
+            degree *= 2
 
 
 def unfit(tensor: int, config: Mapping[str, Any]) -> str | None:

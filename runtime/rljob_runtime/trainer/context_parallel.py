@@ -20,6 +20,7 @@ from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
+from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.step_numbers import step_number
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
 from rljob_runtime.trainer.hdp_attention import Kind, Method, cheaper
@@ -46,6 +47,7 @@ class Sharing:
 
 def share_samples(
     spec: Spec,
+    layout: RankLayout,
     heads: Heads,
     choice: AttentionChoice,
     device: torch.device,
@@ -54,18 +56,18 @@ def share_samples(
     others: Sequence[Heads] = (),
 ) -> Sharing | None:
     """What the trainer's ranks need to share samples of a model with these heads, whose attention is computed
-    as in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
-    longer than `patience`, here and in steps; plans follow `costs`; `others`: the heads of models that go
-    through the same passes. Raises `UnsupportedModel`."""
-    asked, world_size = spec.context_parallel, dist.get_world_size()
-    largest = asked.largest_degree(world_size)
+    as in `choice`; None where they are to share none. All ranks call it together, each with its own `layout`,
+    and wait for one another no longer than `patience`, here and in steps; plans follow `costs`; `others`: the
+    heads of models that go through the same passes. Raises `UnsupportedModel`."""
+    asked = spec.context_parallel
+    largest = asked.largest_degree(layout.data_ranks)
     if largest == 1:
         return None
-    kind_of = attention(asked, largest, heads, others)
+    kind_of = attention(asked, largest, heads, others, layout.tensor)
     cap = spec.training.parallel.max_tokens_per_micro_batch
     return Sharing(
-        planner(asked, cap, world_size, costs),
-        HdpGroups(largest, device, Devices.of(spec.accelerator).backend, patience),
+        planner(asked, cap, layout, costs),
+        HdpGroups(layout, largest, device, Devices.of(spec.accelerator).backend, patience),
         lambda degree: Method(kind_of(degree), choice.name),
     )
 
@@ -82,10 +84,12 @@ def alone(items: Sequence[Item], cap: int, world_size: int, cost: CostModel, in_
     return Plan(tuple(ranks), 0.0)
 
 
-def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts) -> Planner:
-    """What plans batches with shared samples, of at most `cap` tokens on a rank, as `asked`. Its plans raise
-    `SampleTooLong`."""
+def planner(asked: ContextParallel, cap: int, layout: RankLayout, costs: PassCosts) -> Planner:
+    """What plans batches with shared samples, of at most `cap` tokens on a data rank, as `asked`. Its plans
+    raise `SampleTooLong`."""
+    world_size = layout.data_ranks
     largest = asked.largest_degree(world_size)
+    named = "ranks" if layout.tensor == 1 else f"tensor groups of {layout.tensor} ranks"
     # A shared sample is padded to a multiple of twice its degree.
     limit = max(cap, cap // 2 * 2 * largest)
 
@@ -94,9 +98,9 @@ def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts)
             if item.tokens > limit:
                 raise SampleTooLong(
                     f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens, above the {limit} "
-                    f"that {largest} of {world_size} ranks hold together: raise "
+                    f"that {largest} of {world_size} {named} hold together: raise "
                     f"spec.training.parallel.maxTokensPerMicroBatch ({cap}), lower "
-                    "spec.training.rollout.maxResponseTokens, or let more ranks share a sample "
+                    "spec.training.rollout.maxResponseTokens, or let more of them share a sample "
                     "(spec.training.parallel.contextParallel)"
                 )
         lengths = [item.tokens for item in items]
@@ -108,20 +112,23 @@ def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts)
 
 
 def attention(
-    asked: ContextParallel, largest: int, heads: Heads, others: Sequence[Heads] = ()
+    asked: ContextParallel, largest: int, heads: Heads, others: Sequence[Heads] = (), tensor: int = 1
 ) -> Callable[[int], Kind]:
     """How groups of up to `largest` ranks compute attention, for a model with these heads and what `others`
-    there are beside it. Raises `UnsupportedModel` where they cannot share its samples."""
-    unfit = (unequal_heads(each.query, largest) for each in (heads, *others))
+    there are beside it, of which each rank has the part of a tensor group of `tensor`. Raises
+    `UnsupportedModel` where they cannot share its samples."""
+    unfit = (unequal_heads(each.query, largest, tensor) for each in (heads, *others))
     if asked.attention == "ulysses" and (why := next(filter(None, unfit), None)) is not None:
         raise UnsupportedModel(why)
     if asked.attention != "auto":
         chosen: Kind = asked.attention
         return lambda degree: chosen
 
+    own, beside = heads.part(tensor), [each.part(tensor) for each in others]
+
     def serves(degree: int) -> Kind:
-        divided = all(each.query % degree == 0 for each in others)
-        return cheaper(heads.query, heads.shared, degree) if divided else "allGather"
+        divided = all(each.query % degree == 0 for each in beside)
+        return cheaper(own.query, own.shared, degree) if divided else "allGather"
 
     return serves
 

@@ -130,8 +130,10 @@ class PassCosts:
         return telling
 
 
-def shape_of(model: Any, heads: Heads) -> ModelShape:
-    """What the costs of a Hugging Face model follow from."""
+def shape_of(model: Any, heads: Heads, tensor: int = 1) -> ModelShape:
+    """What the costs of a Hugging Face model follow from, on each of `tensor` ranks that compute every layer
+    together."""
+    own = heads.part(tensor)
     text = model.config.get_text_config()
     experts = getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)
     used = text.num_experts_per_tok / experts if experts else 1.0
@@ -142,9 +144,9 @@ def shape_of(model: Any, heads: Heads) -> ModelShape:
         parameters -= model.get_input_embeddings().weight.numel()
     return ModelShape(
         layers=text.num_hidden_layers,
-        parameters=round(parameters),
-        query_width=heads.query * heads.size,
-        key_value_width=heads.shared * heads.size,
+        parameters=round(parameters / tensor),
+        query_width=own.query * own.size,
+        key_value_width=own.shared * own.size,
     )
 
 

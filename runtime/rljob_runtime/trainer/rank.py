@@ -218,8 +218,8 @@ class TrainerWorker:
 
     @property
     def _largest_degree(self) -> int:
-        """Of ranks that share a sample."""
-        return self._job.spec.context_parallel.largest_degree(self._world_size)
+        """Of ranks that share a sample: as many data ranks do."""
+        return self._job.spec.context_parallel.largest_degree(self._layout.data_ranks)
 
     @property
     def _sharding(self) -> Sharding:
@@ -237,9 +237,11 @@ class TrainerWorker:
         log.info("attention: %s (%s)", attention.name, attention.why)
         size = _size(self._policy, teacher, spec.training.adapter is not None)
         hold = compute_choice.holds_weights(self._job, size, self._devices.memory()[1])
-        prior = CostModel.prior(shape_of(model, heads), largest)
+        prior = CostModel.prior(shape_of(model, heads, self._layout.tensor), largest)
         costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
-        sharing = share_samples(spec, heads, attention, self._device, self._patience, costs, taught)
+        sharing = share_samples(
+            spec, self._layout, heads, attention, self._device, self._patience, costs, taught
+        )
         return StepRunner(
             self._job,
             self._policy,
@@ -268,7 +270,7 @@ class TrainerWorker:
         trained = training.groups_per_step * training.rollout.samples_per_prompt
         own = max(1, trained // self._layout.data_ranks)
         cap = training.parallel.max_tokens_per_micro_batch
-        for degree in rehearsed_degrees(self._job.spec.context_parallel, self._world_size):
+        for degree in rehearsed_degrees(self._job.spec.context_parallel, self._layout.data_ranks):
             lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree)
             self._steps.rehearse(lengths, degree)
         self._devices.synchronize()

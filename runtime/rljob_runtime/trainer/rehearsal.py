@@ -8,7 +8,7 @@ from rljob_api.context_parallel import ContextParallel
 
 
 def rehearsed_degrees(asked: ContextParallel, ranks: int) -> list[int]:
-    """How many of `ranks` share a pass, in turn: whatever a step may need."""
+    """How many of `ranks` data ranks share a pass, in turn: whatever a step may need."""
     largest = asked.largest_degree(ranks)
     if asked.fixed is not None:
         return [largest]

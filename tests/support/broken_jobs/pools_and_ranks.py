@@ -50,22 +50,32 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.parallel.tensorParallel",
         "tensorParallel must divide shardGroupSize, where that is set",
     ),
-    "tensor groups that share samples": (
+    "more tensor groups for a sample than there are": (
         {
-            "pools.trainer.replicas": 2,
-            "training.parallel": {"tensorParallel": 2, "contextParallel": {"hybrid": {}}},
+            "pools.trainer.replicas": 6,
+            "training.parallel": {"tensorParallel": 2, "contextParallel": {"fixed": {"degree": 4}}},
         },
-        f"{TRAINING}.parallel.contextParallel",
-        "contextParallel must be none, or not set, with tensorParallel above 1",
+        f"{TRAINING}.parallel.contextParallel.fixed.degree",
+        "fixed.degree must not be above the trainer's ranks (pools.trainer.replicas * "
+        "pools.trainer.acceleratorsPerWorker, divided by training.parallel.tensorParallel) "
+        "(training.parallel.contextParallel.fixed.degree is 4, pools.trainer.replicas is 6, "
+        "pools.trainer.acceleratorsPerWorker is 1, training.parallel.tensorParallel is 2)",
     ),
-    "a sample above what a tensor group takes": (
+    "a sample above what the only tensor group takes": (
         {
             "pools.trainer.replicas": 2,
             "training.parallel": {"tensorParallel": 2, "maxTokensPerMicroBatch": 20},
         },
         f"{TRAINING}.parallel.maxTokensPerMicroBatch",
-        "parallel.maxTokensPerMicroBatch must hold the longest sample (data.maxPromptTokens + "
-        "rollout.maxResponseTokens) with parallel.tensorParallel above 1",
+        "training.parallel.maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "a sample above what two tensor groups take": (
+        {
+            "pools.trainer.replicas": 6,
+            "training.parallel": {"tensorParallel": 2, "maxTokensPerMicroBatch": 10},
+        },
+        f"{TRAINING}.parallel.maxTokensPerMicroBatch",
+        "training.parallel.maxTokensPerMicroBatch must hold the longest sample",
     ),
     "tensor groups that are compiled": (
         {

@@ -22,7 +22,7 @@ Gradients = dict[str, NDArray[Any]]
 
 
 class Plans(Protocol):
-    """What plans the batches of a step, on each rank for itself."""
+    """What plans the batches of a step, on each data rank for itself."""
 
     def __call__(self, items: Sequence[Item], world_size: int, rank: int) -> Plan: ...
 
@@ -45,15 +45,18 @@ class Random:
 
     seed: int
     differing: int | None = None
+    largest: int | None = None
+    """Degree; None: as many ranks as there are."""
 
     def __call__(self, items: Sequence[Item], world_size: int, rank: int) -> Plan:
         seed = self.seed + (rank == self.differing)
-        return random_plan(len(items), world_size, np.random.default_rng([seed, len(items)]))
+        return random_plan(len(items), world_size, np.random.default_rng([seed, len(items)]), self.largest)
 
 
-def random_plan(samples: int, world_size: int, rng: np.random.Generator) -> Plan:
-    """A plan with samples in passes of random aligned groups, of random degrees."""
-    degrees = [2**e for e in range(world_size.bit_length()) if 2**e <= world_size]
+def random_plan(samples: int, world_size: int, rng: np.random.Generator, largest: int | None = None) -> Plan:
+    """A plan with samples in passes of random aligned groups, of random degrees up to `largest`."""
+    most = min(world_size, largest or world_size)
+    degrees = [2**e for e in range(most.bit_length())]
     passes: list[tuple[int, int, list[int]]] = []
     for sample in rng.permutation(samples).tolist():
         degree = int(rng.choice(degrees))
@@ -109,6 +112,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
 
     from rljob_runtime.devices import Devices
     from rljob_runtime.parallel.cost_model import CostModel
+    from rljob_runtime.parallel.rank_layout import RankLayout
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer import hdp_attention
     from rljob_runtime.trainer.attention_choice import Heads, choose_attention
@@ -142,14 +146,15 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
     teacher = model(False, case.teacher).requires_grad_(False) if case.teacher is not None else None
     optimizer = _recording(policy, job.spec.training.optimizer)
+    layout = RankLayout(rank, world_size, case.tensor)
     heads = Heads.of(policy.model.config.get_text_config())
     choice = choose_attention(device, dtype, heads.part(case.tensor), shared=case.plans is not None)
     sharing = None
     if case.plans is not None:
         plans = case.plans
         sharing = Sharing(
-            lambda items: plans(items, world_size, rank),
-            HdpGroups(world_size, device, devices.backend, timedelta(seconds=60)),
+            lambda items: plans(items, layout.data_ranks, layout.data_rank),
+            HdpGroups(layout, layout.data_ranks, device, devices.backend, timedelta(seconds=60)),
             lambda degree: Method(case.attention, choice.name),
         )
     phases = Phases(EventLog(None, rank, f"trainer-{rank}", "trainer"), None)
@@ -236,11 +241,13 @@ def run_plans(rank: int, world_size: int, store: Path, count: int, seed: int) ->
     import torch
     import torch.distributed as dist
 
+    from rljob_runtime.parallel.rank_layout import RankLayout
     from rljob_runtime.trainer.hdp_collectives import exchanged, gathered
     from rljob_runtime.trainer.hdp_groups import HdpGroups
 
     join(rank, world_size, store)
-    made = HdpGroups(world_size, torch.device("cpu"), "gloo", timedelta(seconds=60))
+    layout = RankLayout(rank, world_size)
+    made = HdpGroups(layout, world_size, torch.device("cpu"), "gloo", timedelta(seconds=60))
     passes = 0
     for number in range(count):
         rng = np.random.default_rng([seed, number])

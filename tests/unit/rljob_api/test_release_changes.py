@@ -5,6 +5,7 @@ import re
 import pytest
 import yaml
 
+from rljob_api import Spec
 from rljob_api.crd import custom_resource_definition
 from tests.support.release_changes import breaking_changes
 
@@ -17,6 +18,15 @@ ACCEPTED = {
     "spec.training.evaluation.sets[].data.maxPromptTokens: default was 1024, is None",
     "spec.training: rule !has(self.evaluation) || self.evaluation.sets.all(x, "
     "!has(x.data.maxPromptTokens) || x.data.maxPromptTokens <= self.data.maxPromptTokens)",
+    *(
+        f"spec: rule {rule.cel}"
+        for rule in Spec.rules
+        if rule.fields[0]
+        in (
+            "training.parallel.maxTokensPerMicroBatch",
+            "training.parallel.contextParallel.fixed.degree",
+        )
+    ),
     "spec.training.reward.function: maxLength was None, is 253",
     "spec.training.reward.functions[].function: maxLength was None, is 253",
     "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",

@@ -57,6 +57,17 @@ def test_every_rule_has_a_case():
     }
 
 
+def test_a_trainer_smaller_than_a_tensor_group_with_a_sample_that_is_too_long():
+    """No group is there to share it, and none is counted: both are told."""
+    parallel = {"tensorParallel": 4, "maxTokensPerMicroBatch": 20}
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job({"pools.trainer.replicas": 2, "training.parallel": parallel}))
+    assert {dotted(problem.path) for problem in problems(caught.value, RLJob)} == {
+        "spec.training.parallel.tensorParallel",
+        "spec.training.parallel.maxTokensPerMicroBatch",
+    }
+
+
 def test_several_broken_rules_are_told_together():
     with pytest.raises(ValidationError) as caught:
         RLJob.model_validate(

@@ -253,11 +253,11 @@ def _shared(given: Given, ranks: int, tensor: int) -> int:
     degree = given.integer(key) or 1
     if degree <= 1:
         return 1
-    if tensor > 1 or degree > ranks or degree & (degree - 1):
+    if degree * tensor > ranks or degree & (degree - 1):
+        each = f" by tensorParallel {tensor}" if tensor > 1 else ""
         given.tell(
             key,
-            f"left out: it must be a power of two, at most the trainer's {ranks} accelerators, and not "
-            "beside tensorParallel",
+            f"left out: it must be a power of two, at most the trainer's {ranks} accelerators{each}",
         )
         return 1
     if not given.take(key, f"{field}.fixed.degree", degree):

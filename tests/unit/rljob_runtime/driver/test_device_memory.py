@@ -81,6 +81,10 @@ def test_what_would_help(changes: dict[str, Any], shared: bool, advice: list[str
         (8, {"contextParallel": {"fixed": {"degree": 4}}}, 24),
         (8, {"contextParallel": {"hybrid": {"largestDegree": 2}}}, 48),
         (2, {"tensorParallel": 2}, 96),
+        (6, {"tensorParallel": 2}, 48),
+        (8, {"tensorParallel": 2}, 24),
+        (8, {"tensorParallel": 2, "contextParallel": {"none": {}}}, 96),
+        (8, {"tensorParallel": 2, "contextParallel": {"fixed": {"degree": 2}}}, 48),
     ],
 )
 def test_the_least_that_it_may_be_lowered_to(ranks: int, parallel: dict[str, Any], least: int) -> None:

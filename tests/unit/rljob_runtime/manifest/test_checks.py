@@ -224,6 +224,30 @@ def mixed(other, **more):
             ["attention heads (4)", "(up to 8): set allGather, or a lower degree"],
         ),
         (
+            [],
+            {
+                "pools.trainer.replicas": 8,
+                "training.parallel": {
+                    "tensorParallel": 2,
+                    "contextParallel": {"fixed": {"degree": 4}, "attention": "ulysses"},
+                },
+            },
+            "spec.training.parallel.contextParallel.attention",
+            ["attention heads (4, by parallel.tensorParallel 2 on each rank)", "(up to 4): set allGather"],
+        ),
+        (
+            [],
+            {
+                "pools.trainer.replicas": 4,
+                "training.parallel": {
+                    "tensorParallel": 2,
+                    "contextParallel": {"fixed": {"degree": 2}, "attention": "ulysses"},
+                },
+            },
+            None,
+            None,
+        ),
+        (
             ["m/config.json", "m/model.safetensors"],
             {
                 "training.model": {"path": "m"},

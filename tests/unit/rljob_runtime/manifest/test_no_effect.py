@@ -131,6 +131,7 @@ def test_without_effect(changes: dict[str, Any], words: str) -> None:
         {CONTEXT: {"hybrid": {}}, RANKS: 1, HOLD: False},
         {CONTEXT: {"none": {}}, RANKS: 2, HOLD: False},
         {SIZES: [1, 4, 8], ADAPTER: {"targetModules": ["q_proj", "v_proj"]}, FIELDS: ["level", "kind"]},
+        {CONTEXT: {"hybrid": {}}, "training.parallel.tensorParallel": 2, RANKS: 2, HOLD: False},
     ],
 )
 def test_with_effect(changes: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from tests.support.jobs import job
 
 HELD = {"training.compute.holdWeights": True}
 FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
+PAIRS = {"training.parallel": {"tensorParallel": 2, "contextParallel": {"hybrid": {}}}}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,17 @@ FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
             {**FOUR, "training.model.dtype": "bfloat16", **HELD, "training.parallel.tensorParallel": 2},
             4_000,
             3_000 + 3_000,
+        ),
+        # The same where two tensor groups share samples; one shares them with none.
+        (
+            {**FOUR, "training.model.dtype": "bfloat16", **PAIRS},
+            4_000,
+            3_000 + 3_000,
+        ),
+        (
+            {"pools.trainer.replicas": 2, "accelerator": "nvidia", **PAIRS},
+            8_000,
+            8_000,
         ),
     ],
 )

@@ -63,6 +63,31 @@ def test_copies_are_held_by_whole_groups(tensor: int, group: int) -> None:
         RankLayout(0, 8, tensor).mesh(group)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "tensor", "largest", "groups"),
+    [
+        (1, 1, 8, []),
+        (4, 1, 1, []),
+        (4, 1, 2, [(0, 1), (2, 3)]),
+        (4, 1, 8, [(0, 1), (2, 3), (0, 1, 2, 3)]),
+        (3, 1, 2, [(0, 1)]),
+        (2, 2, 8, []),
+        (4, 2, 8, [(0, 2), (1, 3)]),
+        # Three data ranks, of which the last shares nothing.
+        (6, 2, 8, [(0, 2), (1, 3)]),
+        (6, 3, 2, [(0, 3), (1, 4), (2, 5)]),
+        (8, 2, 2, [(0, 2), (1, 3), (4, 6), (5, 7)]),
+        (8, 2, 4, [(0, 2), (1, 3), (4, 6), (5, 7), (0, 2, 4, 6), (1, 3, 5, 7)]),
+    ],
+)
+def test_ranks_with_the_same_part_of_layers_share_samples(
+    ranks: int, tensor: int, largest: int, groups: list[tuple[int, ...]]
+) -> None:
+    """Every rank makes all groups, in one order."""
+    for rank in range(ranks):
+        assert list(RankLayout(rank, ranks, tensor).sharing(largest)) == groups
+
+
 MODEL: dict[str, Any] = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12288, "vocab_size": 151_936,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from rljob_api.context_parallel import ContextParallel
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong
+from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.trainer.attention_choice import Heads
 from rljob_runtime.trainer.context_parallel import Planner, alone, attention, planner
 from rljob_runtime.trainer.pass_costs import PassCosts
@@ -78,6 +79,18 @@ def test_attention_that_serves_a_teacher_too() -> None:
         attention(asked(hybrid={}, attention="ulysses"), 8, Heads(32, 8, 128), [Heads(12, 4, 64)])
 
 
+def test_attention_of_the_heads_that_tensor_groups_leave_a_rank() -> None:
+    """Four of 16, and two of eight of keys: eight ranks do not divide them."""
+    of = attention(asked(hybrid={}), 8, Heads(16, 8, 64), tensor=4)
+    assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "allGather"]
+    of = attention(asked(hybrid={}), 8, Heads(16, 8, 64), [Heads(8, 4, 64)], tensor=4)
+    assert [of(degree) for degree in (2, 4)] == ["allGather", "allGather"]
+    assert attention(asked(hybrid={}, attention="ulysses"), 4, Heads(16, 8, 64), tensor=4)(4) == "ulysses"
+    words = r"attention heads \(16, by parallel.tensorParallel 4 on each rank\) are divisible by .* \(up to 8"
+    with pytest.raises(UnsupportedModel, match=words):
+        attention(asked(hybrid={}, attention="ulysses"), 8, Heads(16, 8, 64), tensor=4)
+
+
 def test_ranks_that_wait_for_each_other_have_passes_of_like_cost() -> None:
     """All passes have four tokens; those with one sample take twice as long as those with two."""
     items = [Item(0, index, tokens) for index, tokens in enumerate([4, 2, 2, 4, 2, 2])]
@@ -108,25 +121,28 @@ ODD_WORLDS = {
 }
 
 
-def planner_of_a_job(ranks: int) -> Planner:
-    """Of one whose longest sample a single rank does not hold."""
+def planner_of_a_job(data_ranks: int, tensor: int = 1) -> Planner:
+    """Of one whose longest sample a single rank does not hold, with tensor groups of so many ranks."""
     changes = {
         "accelerator": "nvidia",
-        "pools.trainer.acceleratorsPerWorker": ranks,
-        "training.parallel": {"maxTokensPerMicroBatch": CAP},
+        "pools.trainer.acceleratorsPerWorker": data_ranks * tensor,
+        "training.parallel": {"maxTokensPerMicroBatch": CAP, "tensorParallel": tensor},
     }
     spec = RLJob.model_validate(job(changes)).spec
-    assert spec.trainer_ranks == ranks
-    largest = spec.context_parallel.largest_degree(ranks)
-    assert largest == ODD_WORLDS[ranks][0]
+    assert (spec.trainer_ranks, spec.data_ranks) == (data_ranks * tensor, data_ranks)
+    layout = RankLayout(0, spec.trainer_ranks, tensor)
+    largest = spec.context_parallel.largest_degree(layout.data_ranks)
+    assert largest == ODD_WORLDS[data_ranks][0]
     costs = PassCosts(COST, largest, in_step=False)
-    return planner(spec.context_parallel, spec.training.parallel.max_tokens_per_micro_batch, ranks, costs)
+    return planner(spec.context_parallel, spec.training.parallel.max_tokens_per_micro_batch, layout, costs)
 
 
+@pytest.mark.parametrize("tensor", [1, 2])
 @pytest.mark.parametrize("ranks", ODD_WORLDS)
-def test_a_job_with_ranks_that_are_no_power_of_two(ranks: int) -> None:
-    """The longest samples that fit, then fewer samples than ranks, then many of all lengths."""
-    plan, longest = planner_of_a_job(ranks), ODD_WORLDS[ranks][1]
+def test_a_job_with_ranks_that_are_no_power_of_two(ranks: int, tensor: int) -> None:
+    """The longest samples that fit, then fewer samples than ranks, then many of all lengths. Batches are
+    split over tensor groups as over ranks."""
+    plan, longest = planner_of_a_job(ranks, tensor), ODD_WORLDS[ranks][1]
     drawn = np.random.default_rng(ranks).integers(1, longest + 1, 40).tolist()
     for lengths in ([longest] * 3, [longest, 1], [1], drawn):
         made = plan([Item(0, index, tokens) for index, tokens in enumerate(lengths)])
@@ -139,3 +155,6 @@ def test_a_sample_above_what_the_largest_group_holds(ranks: int) -> None:
     degree, longest = ODD_WORLDS[ranks]
     with pytest.raises(SampleTooLong, match=f"above the {longest} that {degree} of {ranks} ranks hold"):
         planner_of_a_job(ranks)([Item(0, 0, 1), Item(7, 1, longest + 1)])
+    named = rf"above the {longest} that {degree} of {ranks} tensor groups of 2 ranks hold"
+    with pytest.raises(SampleTooLong, match=named):
+        planner_of_a_job(ranks, 2)([Item(7, 1, longest + 1)])

@@ -203,15 +203,21 @@ def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch
     assert found == [times(2.5, 2.0, 1.0, 4.0, compiled=[0, 1])]
 
 
-def shape(family: str, **changes: Any) -> ModelShape:
-    """Of a model of two layers, 64 wide, that has no values."""
+def shape(family: str, tensor: int = 1, **changes: Any) -> ModelShape:
+    """Of a model of two layers, 64 wide, that has no values; of the part that each of `tensor` ranks has."""
     sizes: dict[str, Any] = {
         "vocab_size": 100, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,
     }  # fmt: skip
     config = transformers.AutoConfig.for_model(family, **sizes, **changes)
     with torch.device("meta"):
-        return shape_of(transformers.AutoModelForCausalLM.from_config(config), Heads.of(config))
+        return shape_of(transformers.AutoModelForCausalLM.from_config(config), Heads.of(config), tensor)
+
+
+def test_a_rank_of_a_tensor_group_pays_for_its_part_of_layers() -> None:
+    """But not for latencies alone: the ranks that share a pass wait for as many calls."""
+    whole, part = shape("mistral"), shape("mistral", 2)
+    assert part == ModelShape(2, whole.parameters // 2, whole.query_width // 2, whole.key_value_width // 2)
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,14 @@ def test_no_key_of_the_table_is_passed_over(key):
         ([f"{ACTOR}.ppo_micro_batch_size_per_gpu=4"], "parallel.maxTokensPerMicroBatch", 4096),
         ([f"{ACTOR}.ulysses_sequence_parallel_size=4"], "parallel.contextParallel.fixed.degree", 4),
         ([f"{ACTOR}.megatron.tensor_model_parallel_size=2"], "parallel.tensorParallel", 2),
+        (
+            [
+                f"{ACTOR}.megatron.tensor_model_parallel_size=2",
+                f"{ACTOR}.ulysses_sequence_parallel_size=2",
+            ],
+            "parallel.contextParallel.fixed.degree",
+            2,
+        ),
         ([f"{ACTOR}.fsdp_config.fsdp_size=2"], "parallel.shardGroupSize", 2),
         ([f"{ACTOR}.fsdp_config.offload_policy=True"], "parallel.cpuOffload", True),
         ([f"{ACTOR}.optim.lr_warmup_steps=10"], "optimizer.warmupUpdates", 10),
@@ -237,7 +245,7 @@ def test_keys_that_are_more_than_a_copy(overrides, field, value):
             f"{ACTOR}.megatron.tensor_model_parallel_size=3",
             "left out: it must divide the trainer's 4 accelerators",
         ),
-        (f"{ACTOR}.ulysses_sequence_parallel_size=3", "it must be a power of two"),
+        (f"{ACTOR}.ulysses_sequence_parallel_size=3", "it must be a power of two, at most the trainer's 4"),
         (f"{ROLLOUT}.name=sglang", "engines are vLLM here"),
         ("no.such.key=1", "not known here: nothing is made of it"),
     ],
@@ -247,6 +255,15 @@ def test_what_is_to_be_decided(override, words):
     fields(conversion)
     (remark,) = [each for each in conversion.remarks if each.subject == override and words in each.words]
     assert remark.decide
+
+
+def test_more_ranks_for_a_sample_than_tensor_groups():
+    conversion = converted(
+        f"{ACTOR}.megatron.tensor_model_parallel_size=2", f"{ACTOR}.ulysses_sequence_parallel_size=4"
+    )
+    assert "training.parallel.contextParallel.fixed.degree" not in fields(conversion)
+    words = told(conversion)[f"{ACTOR}.ulysses_sequence_parallel_size=4"]
+    assert words.endswith("at most the trainer's 4 accelerators by tensorParallel 2")
 
 
 def test_of_a_key_that_is_given_twice_the_last_counts():
