@@ -149,12 +149,12 @@ class Parallel(Model):
     gathering of weights inside nodes. Default: all ranks hold one copy."""
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     """Ranks of the trainer, neighbours by number, that compute every layer together, each with an equal part
-    of its attention heads and of its feed-forward width, for the same samples: tensor parallelism. It must
-    divide the trainer's ranks, which may therefore only be resized to a multiple of it while the job runs,
-    and the model's attention heads, key-value heads and intermediate size. They exchange sums of activations
-    twice in each layer, so let them be of one node. Embeddings and the output head are split too, where it
-    divides the vocabulary. Not for models with experts. Where ranks share samples (contextParallel), whole
-    groups do. 1: no layer is split."""
+    of its attention heads and of its feed-forward width or its experts, for the same samples: tensor
+    parallelism. It must divide the trainer's ranks, which may therefore only be resized to a multiple of it
+    while the job runs, and the model's attention heads, key-value heads, and intermediate size or number of
+    experts. They exchange sums of activations twice in each layer, so let them be of one node. Embeddings and
+    the output head are split too, where it divides the vocabulary. Where ranks share samples
+    (contextParallel), whole groups do. 1: no layer is split."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
     when it is their turn, and the optimizer computes on CPUs, with `pools.trainer.cpusPerWorker` threads in

@@ -72,13 +72,13 @@ class Training(Model):
             fields=("compute.compile", "parallel.tensorParallel"),
         ),
         Rule(
-            message="parallel.tensorParallel must be 1 for a model with experts (model.random.experts)",
-            cel="self.parallel.tensorParallel == 1 || !has(self.model.random)"
-            " || !has(self.model.random.experts)",
+            message="parallel.tensorParallel must divide model.random.experts.count",
+            cel="!has(self.model.random) || !has(self.model.random.experts)"
+            " || self.model.random.experts.count % self.parallel.tensorParallel == 0",
             holds=lambda self: (
-                self.parallel.tensor_parallel == 1
-                or self.model.random is None
+                self.model.random is None
                 or self.model.random.experts is None
+                or self.model.random.experts.count % self.parallel.tensor_parallel == 0
             ),
             fields=("parallel.tensorParallel", "model.random.experts"),
         ),

@@ -25,6 +25,8 @@ WINDOWS = {
 }
 TORCH: dict[str, Any] = {"training.rollout.engine": {"torch": {}}}
 VLLM: dict[str, Any] = {"training.rollout.engine": {"vllm": {}}}
+PAIRS: dict[str, Any] = {"pools.trainer.replicas": 2, "training.parallel.tensorParallel": 2}
+SIXES: dict[str, Any] = {"pools.trainer.replicas": 6, "training.parallel.tensorParallel": 6}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = {
     "layers that cannot be computed again": (
         "ctrl", {}, {"training.model.activationCheckpointing": "full"}, "model.activationCheckpointing",
@@ -62,6 +64,18 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "the torch engine cannot reload this architecture (model.layers.0.mlp.experts.0.down_proj.weight)",
     ),
     "experts with vLLM": ("qwen3_moe", WIDE, VLLM, None, ""),
+    "experts in tensor groups": ("qwen3_moe", WIDE, VLLM | PAIRS, None, ""),
+    "experts in larger tensor groups": (
+        "mixtral", WIDE, VLLM | SIXES, "parallel.tensorParallel",
+        "num_key_value_heads 2 and num_local_experts 4 (config.json): set one of 1, 2",
+    ),
+    "experts behind attention that stays whole": (
+        "deepseek_v3", {"num_key_value_heads": 4, "head_dim": 32}, VLLM | PAIRS, "parallel.tensorParallel",
+        "DeepseekV3ForCausalLM has experts, and a plan that leaves layers.0.self_attn whole: set 1",
+    ),
+    "experts of a kind of their own in tensor groups": (
+        "jetmoe", {"hidden_size": 128}, PAIRS, "parallel.tensorParallel", "set 1",
+    ),
     "a model that does not say what its layers are, compiled": (
         "ctrl", {}, VLLM | {"training.compute.compile": True}, "compute.compile",
         "CTRLLMHeadModel has no layers that can be compiled one by one: set training.compute.compile: false",

@@ -4,14 +4,25 @@ Needs two NVIDIA accelerators; `test_hdp.py`, `test_trainer_tensor.py` and `test
 same over gloo, with more ranks.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.hdp_steps import Case, FirstShare, Random, assert_same_metrics, take_step, worst
+from tests.support.runtime.families import family_model
+from tests.support.runtime.hdp_steps import (
+    Case,
+    FirstShare,
+    Gradients,
+    Random,
+    assert_same_metrics,
+    take_step,
+    worst,
+)
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
 from tests.support.runtime.trained_steps import ALGORITHMS, settings, train
@@ -47,6 +58,35 @@ def test_gradients_are_those_of_one_process(ranks: RankProcesses, tmp_path: Path
     assert worst(found[0][1][1:], gradients[1:]) <= 1e-7
     for each, _ in found:
         assert_same_metrics(each, metrics, 1e-6, near=1e-6)
+
+
+@pytest.mark.parametrize("how", ["grouped", "eager"])
+def test_gradients_of_experts_by_parts(ranks: RankProcesses, tmp_path: Path, how: Any) -> None:
+    folder = family_model(tmp_path / "model", "qwen3_moe")
+    case = Case(folder, algorithm=KL, accelerator=ACCELERATOR, pass_tokens=128, experts=how)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(2, take_step, replace(case, tensor=2))
+    assert worst(found[0][1], gradients) <= EXACT
+    for each, _ in found:
+        assert_same_metrics(each, metrics)
+
+
+def test_the_kernel_for_groups_leaves_others_rows_out(ranks: RankProcesses, tmp_path: Path) -> None:
+    """In bfloat16, which it takes: rows that it does not write hold anything. A pair is no further from
+    float64 than one process is."""
+    case = Case(tiny_model(tmp_path / "model", "qwen3_moe"), accelerator=ACCELERATOR, pass_tokens=128)
+    exact = ranks.run(1, take_step, case)[0][1]
+    rounded = replace(case, dtype="bfloat16")
+    alone = ranks.run(1, take_step, rounded)[0][1]
+    pair = ranks.run(2, take_step, replace(rounded, tensor=2))[0][1]
+    assert 0 < apart(pair, exact) <= 1.5 * apart(alone, exact)
+
+
+def apart(found: Sequence[Gradients], expected: Sequence[Gradients]) -> float:
+    """Relative difference of all gradients together; NaN where any is no number."""
+    (one,), (other,) = found, expected
+    whole = sum(np.square(each).sum() for each in other.values())
+    return float(np.sqrt(sum(np.square(one[name] - each).sum() for name, each in other.items()) / whole))
 
 
 @pytest.mark.parametrize("family", ["mistral, window 9", "one key head"])

@@ -361,7 +361,11 @@ def test_an_export_has_what_was_published(site: Site, two_pairs: list[Trained], 
             "training.parallel.tensorParallel is 3, which does not divide the model's num_key_value_heads 2 "
             "and intermediate_size 64 (config.json): set one of 1, 2",
         ),
-        (EXPERTS, PAIRS, "training.parallel.tensorParallel is 2, and must be 1 for a model with experts"),
+        (
+            EXPERTS | {"model": EXPERTS["model"] | {"attentionHeads": 6, "keyValueHeads": 3}},
+            {"tensorParallel": 3},
+            "experts 4 (config.json): set one of 1",
+        ),
     ],
 )
 def test_models_that_cannot_be_split(

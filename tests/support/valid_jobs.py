@@ -8,6 +8,12 @@ GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
     "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
     "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
+    "tensor groups with experts": {
+        "accelerator": "nvidia",
+        "pools.trainer": {"replicas": 1, "acceleratorsPerWorker": 2},
+        "training.parallel": {"tensorParallel": 2},
+        "training.model.random": {"architecture": "qwen3_moe", "experts": {"count": 6}},
+    },
     "shard groups of several nodes": {
         "accelerator": "nvidia",
         "pools.trainer": {"replicas": 3, "acceleratorsPerWorker": 4},

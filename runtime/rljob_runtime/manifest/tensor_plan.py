@@ -12,10 +12,13 @@ from typing import Any
 from torch import nn
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.parallel.rank_layout import experts_of
 from rljob_runtime.weights.model_files import loading
 
 COLUMNS, _ROWS, OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduce"
 """transformers' names for what is done with a layer."""
+_STACKED = {"gate_up_proj", "down_proj"}
+"""The tensors of stacked experts, each with an expert's at each place of its first dimension."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -35,9 +38,12 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
     that it names. Raises `UnsupportedModel`, also where a layer cannot be split evenly over `ranks`."""
     decoder = model.get_decoder()
     plan: Mapping[str, str] = getattr(model.config.get_text_config(), "base_model_tp_plan", None) or {}
-    # Embeddings are split by themselves, whatever the plan says of them.
+    experts = stacked_experts(model)
+    # Embeddings and experts are split by themselves, whatever the plan says of them.
     modules = {
-        name: module for name, module in decoder.named_modules() if not isinstance(module, nn.Embedding)
+        name: module
+        for name, module in decoder.named_modules()
+        if not isinstance(module, nn.Embedding) and name not in experts
     }
     kinds = {name: plan[pattern] for name in modules if (pattern := _NUMBER.sub("*", name)) in plan}
     unknown = {kind for kind in kinds.values() if kind not in (COLUMNS, _ROWS, OF_A_HEAD)}
@@ -45,12 +51,46 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
         what = f"has {', '.join(sorted(unknown))} in its plan" if unknown else "has no plan"
         raise _refused(model, f"{what} for splitting its layers (base_model_tp_plan of transformers)")
     within = {parent(name) for name in kinds}
+    _check_experts(model, experts, kinds, within, ranks)
     for name, module in modules.items():
         inside = any(name == each or name.startswith(f"{each}.") for each in within)
         why = _fault(name, module, kinds.get(name), inside, ranks)
         if why is not None:
             raise _refused(model, why)
     return kinds
+
+
+def _check_experts(
+    model: Any, experts: Mapping[str, Any], kinds: Mapping[str, str], within: set[str], ranks: int
+) -> None:
+    """Raise `UnsupportedModel` where ranks cannot have parts of the experts. `experts`, `kinds`: of the
+    decoder's modules, by name; `within`: the modules that have those of `kinds`."""
+    if not experts:
+        if experts_of(model.config.get_text_config().to_dict()):
+            raise _refused(model, "has experts that transformers does not stack as it does for most models")
+        return
+    for name, module in experts.items():
+        if any(name.startswith(f"{each}.") for each in within):
+            raise _refused(model, f"has {name} in a layer that its plan splits")
+        if (count := module.num_experts) % ranks:
+            raise _refused(model, f"has {count} experts in {name}, which {ranks} does not divide")
+    for name, module in model.get_decoder().named_modules():
+        split = any(each.startswith(f"{name}.") for each in kinds)
+        # Kernels add gradients of attention in any order: each rank's would be others, the weights that they
+        # have whole would drift apart, and with them the experts that ranks choose for a token.
+        if type(module).__name__.endswith("Attention") and not split:
+            raise _refused(model, f"has experts, and a plan that leaves {name} whole")
+
+
+def stacked_experts(model: Any) -> dict[str, Any]:
+    """The modules with a layer's experts in one tensor for each of their weights, by name in the decoder of a
+    Hugging Face causal language model; those whose implementation `model.experts` chooses."""
+    return {
+        name: module
+        for name, module in model.get_decoder().named_modules()
+        # As transformers marks them (its `use_experts_implementation`).
+        if getattr(module, "has_gate", False) and {own for own, _ in module.named_parameters()} == _STACKED
+    }
 
 
 def _fault(name: str, module: nn.Module, kind: str | None, inside: bool, ranks: int) -> str | None:

@@ -1,8 +1,8 @@
 """What the state of a job's model takes of a rank's memory. Pure.
 
 Activations and logits are not in it: they depend on the tokens of a micro-batch, and not on the parameters
-alone. Embeddings and an output head that tensor groups do not split, as the ranks of a group do not divide
-the vocabulary, are counted as if they did.
+alone. What tensor groups do not split is counted as if they did: embeddings and an output head whose
+vocabulary the ranks of a group do not divide, and shared experts that the model's plan leaves whole.
 """
 
 from dataclasses import dataclass

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 TENSOR = "tensor"
 """Name of the mesh's dimension along which the ranks of a tensor group lie."""
 _SHARD, _REPLICATE = "shard", "replicate"
-_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
+_DIVIDED = ("num_attention_heads", "num_key_value_heads")
 """What each rank of a tensor group has an equal part of, by its name in a model's config.json."""
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_WIDTH = "intermediate_size"
+"""The same of a model without experts; of one with experts it may be that of each expert, or of no layer."""
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _FIELD = "training.parallel.tensorParallel"
 
 
@@ -108,9 +110,8 @@ def unfit(tensor: int, config: Mapping[str, Any]) -> str | None:
     if tensor == 1:
         return None
     config = {**config, **(config.get("text_config") or {})}
-    if any(config.get(name) for name in _EXPERTS):
-        return f"{_FIELD} is {tensor}, and must be 1 for a model with experts"
-    numbers = {name: config[name] for name in _DIVIDED if isinstance(config.get(name), int)}
+    divided = (*_DIVIDED, *(experts_of(config) or (_WIDTH,)))
+    numbers = {name: config[name] for name in divided if isinstance(config.get(name), int)}
     wrong = [f"{name} {number}" for name, number in numbers.items() if number % tensor]
     if not wrong:
         return None
@@ -118,3 +119,8 @@ def unfit(tensor: int, config: Mapping[str, Any]) -> str | None:
     allowed = ", ".join(str(each) for each in range(1, common + 1) if common % each == 0)
     what = f"{_FIELD} is {tensor}, which does not divide the model's {' and '.join(wrong)}"
     return f"{what} (config.json): set one of {allowed}"
+
+
+def experts_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names under which a config.json says how many experts a layer has; none where it has none."""
+    return tuple(name for name in _EXPERTS if config.get(name))

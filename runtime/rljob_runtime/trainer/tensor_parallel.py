@@ -3,8 +3,8 @@
 transformers' configurations name the linear layers to split: by columns those whose outputs each rank has a
 part of (queries, keys, values, gate, up), by rows those that sum over such parts (output, down). Norms of
 single heads see a part of the heads. Of embeddings and of the output head each rank has a part of the
-vocabulary (`vocabulary`), where it can be divided evenly. All else (other norms) every rank of the group has
-whole, and computes alike.
+vocabulary (`vocabulary`), where it can be divided evenly, and of stacked experts a part by number
+(`tensor_experts`). All else (other norms, routers) every rank of the group has whole, and computes alike.
 
 Guarantees: parameters become DTensors over the tensor group, under their names; gradients are those of the
 whole model, on every rank of the group; a model without such a plan, or with parameters whose part in it is
@@ -29,8 +29,9 @@ from torch.distributed.tensor.parallel import (
 )
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest.tensor_plan import COLUMNS, OF_A_HEAD, kinds_of, parent
+from rljob_runtime.manifest.tensor_plan import COLUMNS, OF_A_HEAD, kinds_of, parent, stacked_experts
 from rljob_runtime.parallel.rank_layout import unfit
+from rljob_runtime.trainer.tensor_experts import OWN, have_part, of_all_ranks
 from rljob_runtime.trainer.vocabulary import embed
 
 
@@ -56,6 +57,11 @@ def split(model: Any, mesh: DeviceMesh) -> None:
     of_words = _divided(model, mesh.size())
     for module in of_words:
         _keep_part(module, mesh, made)
+    for experts in stacked_experts(model).values():
+        names = _distribute(experts, mesh, OWN, made)
+        have_part(experts, mesh)
+        own = partial(_with_local, experts, names, OWN, experts.forward)
+        experts.forward = partial(of_all_ranks, experts, mesh, own)
     for module in model.modules():
         if module not in of_words:
             _keep_whole(module, mesh, Partial() if module in of_heads else Replicate(), made)

@@ -35,6 +35,7 @@ from rljob_runtime.trainer.log_probs import (
     statistics_of_logits,
     wide_format,
 )
+from rljob_runtime.trainer.tensor_sums import added
 
 # Since torch 2.13 under another name.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -145,22 +146,7 @@ def embed(module: nn.Embedding, forward: Callable[[Tensor], Tensor], tokens: Ten
         found = forward(places)
     finally:
         module._parameters["weight"], module.padding_idx = kept, padding
-    added: Tensor = _Added.apply(found * inside[..., None], part.group)  # type: ignore[no-untyped-call]
-    return added
-
-
-class _Added(torch.autograd.Function):
-    """Added over ranks, each of which goes on to compute the same."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, group: Any) -> Tensor:
-        total = values.contiguous().clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    return added(found * inside[..., None], part.group)
 
 
 def scores_of_parts(hidden: Tensor, head: nn.Linear, targets: Tensor, how: Scoring) -> Scores:

@@ -86,14 +86,14 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.compute.compile",
         "compute.compile must be false with parallel.tensorParallel above 1",
     ),
-    "tensor groups with experts": (
+    "tensor groups with parts of an expert": (
         {
             "pools.trainer.replicas": 2,
             "training.parallel": {"tensorParallel": 2},
-            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+            "training.model.random": {"architecture": "qwen3_moe", "experts": {"count": 7}},
         },
         f"{TRAINING}.parallel.tensorParallel",
-        "parallel.tensorParallel must be 1 for a model with experts (model.random.experts)",
+        "parallel.tensorParallel must divide model.random.experts.count",
     ),
     "two words on what is computed again": (
         {

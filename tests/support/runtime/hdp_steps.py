@@ -102,6 +102,8 @@ class Case:
     """Samples have the log-probabilities of a served teacher, which are made up."""
     accelerator: Literal["cpu", "nvidia"] = "cpu"
     """What the ranks run on; a rank has the device of its number."""
+    experts: Literal["grouped", "eager"] = "grouped"
+    """How those of a model that has any are multiplied."""
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
@@ -109,6 +111,7 @@ class Case:
 def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[StepMetrics, list[Gradients]]:
     """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""
     import torch
+    from transformers.integrations import moe
 
     from rljob_runtime.devices import Devices
     from rljob_runtime.parallel.cost_model import CostModel
@@ -134,7 +137,8 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
 
     def model(recompute: bool, folder: Path = case.folder) -> Any:
         master = torch.promote_types(dtype, torch.float32)
-        policy = load_policy(folder, Distribution(), master, "full" if recompute else "none")
+        again = "full" if recompute else "none"
+        policy = load_policy(folder, Distribution(), master, again, case.experts)
         if dtype == torch.float64:
             compute_as_given(policy.model)
         return shard(policy, device, dtype, Sharding(case.copy, tensor=case.tensor))
@@ -168,7 +172,12 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         made = [taught(group, made_up) for group in made]
     outlines = broadcast_outlines(made)
     assert outlines is not None
-    with patch.object(hdp_attention, "gathered", gathered_copies) if case.without_others else nullcontext():
+    without = (
+        patch.object(hdp_attention, "gathered", gathered_copies) if case.without_others else nullcontext()
+    )
+    # torch's own kernel for groups does not take float64.
+    loops = patch.object(moe, "_can_use_grouped_mm", lambda *_: False)
+    with without, loops if dtype == torch.float64 else nullcontext():
         metrics = runner.run(0, 0, outlines, made or ())
     return metrics, optimizer.gradients if rank == 0 else []
 
@@ -184,11 +193,15 @@ def join(rank: int, world_size: int, store: Path, backend: str = "gloo") -> None
 
 
 def compute_as_given(model: Any) -> None:
-    """Let a model compute in the format of its weights where transformers computes in float32: RMS norms and
-    routers."""
+    """Let a model compute in float64 where transformers computes in float32: RMS norms and routers."""
     import types
+    from functools import partial
 
     import torch
+
+    for parameter in model.parameters():
+        # transformers keeps some in float32, whatever it is asked for.
+        parameter.data = parameter.data.double()
 
     def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
         epsilon = getattr(self, "variance_epsilon", getattr(self, "eps", 1e-6))
@@ -200,6 +213,27 @@ def compute_as_given(model: Any) -> None:
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = types.MethodType(forward, module)
+        elif type(module).__name__.endswith(("Router", "Ernie4_5_MoeAttention")):
+            # The second one rotates in float32.
+            module.forward = partial(_without_float32, module.forward)
+
+
+def _without_float32(forward: Any, *arguments: Any, **options: Any) -> Any:
+    """What `forward` computes, its numbers in the format that they are given in."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Given(TorchFunctionMode):
+        def __torch_function__(self, called: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+            named = {**(named or {})}
+            if called is torch.Tensor.float or any(each is torch.float32 for each in given):
+                return given[0]
+            if named.get("dtype") == torch.float32:
+                del named["dtype"]
+            return called(*given, **named)
+
+    with Given():
+        return forward(*arguments, **options)
 
 
 def _recording(policy: Any, settings: Any) -> Any:

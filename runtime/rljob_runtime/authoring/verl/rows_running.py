@@ -165,17 +165,22 @@ MODEL_AND_TRAINER = Section(
         ),
         built(
             f"{_ACTOR}.megatron.tensor_model_parallel_size",
-            text="N: `training.parallel.tensorParallel: N`, for models without experts",
+            text="N: `training.parallel.tensorParallel: N`",
         ),
         none(
             f"{_ACTOR}.megatron.pipeline_model_parallel_size",
             f"{_ACTOR}.megatron.virtual_pipeline_model_parallel_size",
             f"{_ACTOR}.megatron.context_parallel_size",
-            f"{_ACTOR}.megatron.expert_model_parallel_size",
-            f"{_ACTOR}.megatron.expert_tensor_parallel_size",
             text="FSDP2 shards the model over all ranks of the trainer, or over groups of them "
             "(`training.parallel.shardGroupSize`); long samples are shared by "
             "`training.parallel.contextParallel`",
+            off=("1", "none"),
+        ),
+        none(
+            f"{_ACTOR}.megatron.expert_model_parallel_size",
+            f"{_ACTOR}.megatron.expert_tensor_parallel_size",
+            text="of a model with experts each rank of a tensor group has an equal part by number "
+            "(`training.parallel.tensorParallel`), whole experts",
             off=("1", "none"),
         ),
         none(f"{_ACTOR}.megatron.*", text="Megatron's own settings"),

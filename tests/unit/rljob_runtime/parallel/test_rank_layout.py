@@ -104,8 +104,11 @@ MODEL: dict[str, Any] = {
         (16, {}, ["tensorParallel is 16", "num_key_value_heads 8 (config.json)", "set one of 1, 2, 4, 8"]),
         (3, {}, ["num_attention_heads 32 and num_key_value_heads 8 (config.json)"]),
         (4, {"intermediate_size": 4866}, ["intermediate_size 4866", "set one of 1, 2"]),
-        (2, {"num_experts": 128}, ["tensorParallel is 2, and must be 1 for a model with experts"]),
-        (2, {"num_local_experts": 8}, ["with experts"]),
+        (8, {"num_experts": 128, "intermediate_size": 4866}, None),
+        (3, {"num_experts": 0, "intermediate_size": 4866}, ["num_attention_heads 32"]),
+        (8, {"num_local_experts": 60}, ["does not divide the model's num_local_experts 60", "1, 2, 4"]),
+        (8, {"n_routed_experts": 4, "num_local_experts": None}, ["n_routed_experts 4", "1, 2, 4"]),
+        (8, {"text_config": {"moe_num_experts": 6}}, ["moe_num_experts 6", "set one of 1, 2"]),
         (2, {"text_config": {"num_attention_heads": 3}}, ["num_attention_heads 3", "set one of 1"]),
     ],
 )

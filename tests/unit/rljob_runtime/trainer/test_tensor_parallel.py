@@ -14,7 +14,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.tensor_experts import own_numbers
 from rljob_runtime.trainer.tensor_parallel import local, on_meta, split, whole_on_each
+from rljob_runtime.trainer.tensor_sums import reached
 
 
 @pytest.fixture
@@ -75,6 +77,91 @@ def test_a_vocabulary_that_cannot_be_divided_stays_whole(mesh: DeviceMesh, tied:
     for weight in (model.lm_head.weight, model.model.embed_tokens.weight):
         assert weight.placements == (Replicate(),)
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
+
+
+MIXTURE: dict[str, Any] = {
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6, "mlp_only_layers": [0],
+    "shared_expert_intermediate_size": 6,
+}  # fmt: skip
+
+
+def test_experts_are_split_by_number(mesh: DeviceMesh) -> None:
+    """Beside a shared expert, a router and a dense layer."""
+    model = model_of("qwen2_moe", tied=False, **MIXTURE)
+    split(model, mesh)
+    found = {name: (each.placements, tuple(each.to_local().shape)) for name, each in model.named_parameters()}
+    parts = {name.removeprefix("model.layers."): each for name, each in found.items() if ".mlp." in name}
+    whole = (Replicate(),)
+    assert parts == {
+        "0.mlp.gate_proj.weight": ((Shard(0),), (6, 16)),
+        "0.mlp.up_proj.weight": ((Shard(0),), (6, 16)),
+        "0.mlp.down_proj.weight": ((Shard(1),), (16, 6)),
+        "1.mlp.experts.gate_up_proj": ((Shard(0),), (2, 12, 16)),
+        "1.mlp.experts.down_proj": ((Shard(0),), (2, 16, 6)),
+        "1.mlp.gate.weight": (whole, (4, 16)),
+        "1.mlp.shared_expert.gate_proj.weight": (whole, (6, 16)),
+        "1.mlp.shared_expert.up_proj.weight": (whole, (6, 16)),
+        "1.mlp.shared_expert.down_proj.weight": (whole, (16, 6)),
+        "1.mlp.shared_expert_gate.weight": (whole, (1, 16)),
+    }
+    layer = model.model.layers[1].mlp
+    assert (layer.experts.num_experts, layer.gate.num_experts) == (2, 4)
+
+
+def test_numbers_of_others_experts() -> None:
+    """Are one above the rank's own, which transformers leaves out."""
+    chosen = torch.tensor([[0, 2], [3, 5], [4, 1]])
+    assert own_numbers(chosen, 2, 2).tolist() == [[2, 0], [1, 2], [2, 2]]
+    assert own_numbers(chosen, 0, 2).tolist() == [[0, 2], [2, 2], [2, 1]]
+
+
+def test_what_a_rank_did_not_use_has_gradients_of_zero() -> None:
+    used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    found = reached(2 * used.detach(), (used, unused))
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    assert found.tolist() == [2.0, 2.0]
+    for each in (used, unused):
+        assert each.grad is not None
+        assert not each.grad.any()
+
+
+def not_stacked(model: Any) -> None:
+    del model.model.layers[1].mlp.experts.has_gate
+
+
+def other_tensors(model: Any) -> None:
+    model.model.layers[1].mlp.experts.bias = nn.Parameter(torch.zeros(4, 6))
+
+
+def in_a_split_layer(model: Any) -> None:
+    plan = model.config.base_model_tp_plan
+    model.config.base_model_tp_plan = plan | {"layers.*.mlp.shared_expert_gate": "colwise"}
+
+
+def whole_attention(model: Any) -> None:
+    plan = model.config.base_model_tp_plan
+    model.config.base_model_tp_plan = {name: kind for name, kind in plan.items() if "self_attn" not in name}
+
+
+def uneven(model: Any) -> None:
+    model.model.layers[1].mlp.experts.num_experts = 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (not_stacked, "has experts that transformers does not stack as it does for most models: set 1"),
+        (other_tensors, "has experts that transformers does not stack as it does for most models: set 1"),
+        (in_a_split_layer, "has layers.1.mlp.experts in a layer that its plan splits: set 1"),
+        (whole_attention, "has experts, and a plan that leaves layers.0.self_attn whole: set 1"),
+        (uneven, "has 3 experts in layers.1.mlp.experts, which 2 does not divide: set 1"),
+    ],
+)
+def test_experts_that_cannot_be_split(mesh: DeviceMesh, change: Callable[[Any], None], words: str) -> None:
+    model = model_of("qwen2_moe", **MIXTURE)
+    change(model)
+    with pytest.raises(UnsupportedModel, match=f"parallel.tensorParallel: Qwen2MoeForCausalLM {words}"):
+        split(model, mesh)
 
 
 def unknown_parameters(model: Any) -> None:
