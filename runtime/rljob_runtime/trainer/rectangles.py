@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import indices_to_device
@@ -17,6 +18,8 @@ from rljob_runtime.trainer.rows import picked, rearranged
 
 _SHORT = 64
 """Samples of at most so many tokens share one rectangle, whatever their lengths."""
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Without cuDNN's, which are made anew for each shape: rectangles have other ones in every micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,10 @@ class Rectangles:
             inputs = (each.view(*shape, *each.shape[1:]).transpose(1, 2) for each in rows)
             mask = _window_mask(shape[1], call.window, call.query.device)
             # With a mask transformers ignores is_causal; the mask of a window is causal itself.
-            out, _ = sdpa_attention_forward(
-                call.module, *inputs, attention_mask=mask, scaling=call.scaling, is_causal=True
-            )
+            with sdpa_kernel(_KERNELS):
+                out, _ = sdpa_attention_forward(
+                    call.module, *inputs, attention_mask=mask, scaling=call.scaling, is_causal=True
+                )
             parts.append(out.flatten(0, 1))
         return picked(torch.cat(parts), self.place)[None]
 

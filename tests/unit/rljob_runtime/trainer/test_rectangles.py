@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.rectangles import Rectangles
@@ -84,3 +85,19 @@ def test_gradients_are_moved_and_not_added_up_by_sorted_indices() -> None:
         found.sum().backward()  # type: ignore[no-untyped-call]
     assert not {name for name in called.names if "index_put" in name or name in {"index", "index_add"}}
     assert called.names.count("index_select") == 3 + 1 + 3, "once for each input, whatever the rectangles"
+
+
+def test_no_kernel_is_chosen_that_is_made_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN makes a plan for each shape that it meets, which takes longer than many steps' attention;
+    rectangles have ever other shapes."""
+    asked = []
+
+    def attention(*args: Any, **named: Any) -> tuple[Tensor, None]:
+        asked.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return sdpa_attention_forward(*args, **named)
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr("transformers.integrations.sdpa_attention.sdpa_attention_forward", attention)
+    Rectangles.of([5, 90], CPU).attend(AttentionCall(layer(), *drawn(95), None, None))  # type: ignore[call-arg]
+    assert asked == [False, False]
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
