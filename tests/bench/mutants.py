@@ -101,6 +101,7 @@ PACKAGES = {
             "drain",
             "estimates",
             "gears",
+            "history",
             "lengths",
             "mean_steps",
             "slowness",
