@@ -10,6 +10,7 @@ from msgspec.structs import replace as replace_fields
 
 from rljob_api import RLJob
 from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.families import family_model
 from tests.support.runtime.hdp_steps import (
     Case,
     FirstShare,
@@ -67,6 +68,18 @@ def test_model_families(ranks: RankProcesses, tmp_path: Path, family: str, kind:
     shared = replace(case, plans=FirstShare(2), attention=kind, tensor=2, copy=2, recompute=family == "llama")
     expected = ranks.run(1, take_step, case)[0][1]
     assert worst(ranks.run(4, take_step, shared)[0][1], expected) <= EXACT
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe"])
+def test_experts_by_parts(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
+    """Each rank of a pair has half of the experts, and tokens of its part of a sample alone; one family has a
+    shared expert, which both ranks compute whole."""
+    case = Case(family_model(tmp_path / "model", family), algorithm=ALL)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(4, take_step, replace(case, plans=Random(1), tensor=2))
+    assert worst(found[0][1], gradients) <= EXACT
+    for each, _ in found:
+        assert_same_metrics(each, metrics)
 
 
 def test_a_teacher_and_several_updates(ranks: RankProcesses, model: Path, tmp_path: Path) -> None:
