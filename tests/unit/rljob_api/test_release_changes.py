@@ -27,6 +27,8 @@ ACCEPTED = {
             "training.parallel.contextParallel.fixed.degree",
         )
     ),
+    "spec.training: rule !has(self.model.random) || !has(self.model.random.experts) || "
+    "self.model.random.experts.count % self.parallel.tensorParallel == 0",
     "spec.training.reward.function: maxLength was None, is 253",
     "spec.training.reward.functions[].function: maxLength was None, is 253",
     "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",
