@@ -6,9 +6,7 @@ twice that, since what is to come is not known, and a part of the time besides.
 
 What the next training step waits for, the urgent requests, goes first: from the engine that will have
 finished them last to the one whose steps are the shortest, as long as nothing ends later there than the last
-of all requests would have ended anyway. So the others are never put off for it. It takes half of an engine's
-places at most: where an engine has few, and is much faster than the others, the step after the next one waits
-for what could not get in. Pure.
+of all requests would have ended anyway. So the others are never put off for it. Pure.
 """
 
 import math
@@ -28,8 +26,6 @@ _MARGIN = 2.0
 """How many times its cost a levelling move must save: the cost is certain, what is to come an estimate."""
 _CANDIDATES = 8
 """Requests of an engine that are tried for a levelling move, of all lengths."""
-_URGENT_SHARE = 0.5
-"""Most of an engine's places that urgent requests move to."""
 _LEVEL_ROUNDS = 4
 """Most pairs of engines that are levelled at a time: what follows from it is seen before the next."""
 
@@ -96,8 +92,6 @@ class _Levels:
             donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
             taker = min(self._engines, key=taking)
             room = taker.room - sum(move.engine == taker.number for move in self.moves)
-            if until_urgent:
-                room = min(room, self._urgent_room(taker))
             if taker is donor or room < 1:
                 break
             found = self._best(donor, taker, room, until_urgent, last)
@@ -114,11 +108,6 @@ class _Levels:
             self._prefill[taker.number] += found.prefill
             reason: MoveReason = "urgent" if until_urgent else "levelled"
             self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
-
-    def _urgent_room(self, engine: EngineState) -> int:
-        """Urgent requests that may still move to an engine."""
-        there = sum(key in self._urgent for key in self._running[engine.number])
-        return int(_URGENT_SHARE * engine.shape.limit) - there
 
     def _step(self, engine: EngineState) -> float:
         running = self._here(engine).values()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.trainer.step_metrics import StepMetrics
@@ -137,7 +138,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
 
     def model(recompute: bool, folder: Path = case.folder) -> Any:
         master = torch.promote_types(dtype, torch.float32)
-        again = "full" if recompute else "none"
+        again: ActivationCheckpointing = "full" if recompute else "none"
         policy = load_policy(folder, Distribution(), master, again, case.experts)
         if dtype == torch.float64:
             compute_as_given(policy.model)

@@ -269,19 +269,6 @@ def test_not_where_its_prefill_takes_longer_than_it_saves(prefill: float) -> Non
     assert bool(levelled(site, 4)) is (prefill == 0)
 
 
-@pytest.mark.parametrize(
-    ("places", "urgent_there", "moves"), [(8, 0, 2), (4, 0, 2), (4, 1, 1), (4, 2, 0), (3, 0, 1)]
-)
-def test_half_of_an_engines_places_are_not_for_what_is_urgent(
-    places: int, urgent_there: int, moves: int
-) -> None:
-    """The step after the next one waits for the others. Those of a slow engine are urgent, two of four."""
-    there = [100] * urgent_there
-    site = Engines([[4000] * 4, there], cost=SLOW, deadlines={0: 4, 1: 4, **dict.fromkeys(range(4, 8), 4)})
-    site.engines[1].shape = site.engines[1].shape._replace(cost=FAST, limit=places)
-    assert sum(move.reason == "urgent" for move in levelled(site, 4)) == moves
-
-
 def test_without_anything_urgent_deadlines_change_nothing() -> None:
     left = [[4000, 4000, 50, 50], [], [700]]
     assert levelled(Engines(left, cost=SLOW), 4) == levelled(Engines(left, cost=SLOW))
