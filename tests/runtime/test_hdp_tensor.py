@@ -40,7 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("world_size", "seed"), [(4, 0), (6, 3), (8, 4)], ids=lambda each: str(each))
+@pytest.mark.parametrize(
+    ("world_size", "seed"), [(4, 0), (4, 1), (4, 2), (6, 3), (8, 4)], ids=lambda each: str(each)
+)
 def test_gradients_are_those_of_one_process(
     ranks: RankProcesses, model: Path, kind: Kind, world_size: int, seed: int
 ) -> None:
