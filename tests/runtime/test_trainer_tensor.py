@@ -339,13 +339,17 @@ def test_checkpoints_fit_other_groups(
 
 
 def test_an_export_has_what_was_published(site: Site, two_pairs: list[Trained], tmp_path: Path) -> None:
-    found = two_pairs[0]
+    assert_exported(site, two_pairs[0], tmp_path)
+
+
+def assert_exported(site: Site, found: Trained, folder: Path) -> None:
+    """The checkpoint "two pairs" is written to `folder` as what was published."""
     source = newest(site.checkpoints("two pairs"))
     assert source is not None
-    (tmp_path / "config.json").write_bytes((site.model / "config.json").read_bytes())
-    _write_weights(SavedPolicy(source), tmp_path, "float32", {})
+    (folder / "config.json").write_bytes((site.model / "config.json").read_bytes())
+    _write_weights(SavedPolicy(source), folder, "float32", {})
     exported = {}
-    for file in tmp_path.glob("*.safetensors"):
+    for file in folder.glob("*.safetensors"):
         exported |= load_file(file)
     assert exported.keys() == found.weights.keys()
     for name, weight in found.weights.items():

@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file
 
-from rljob_runtime.driver.export import _write_weights
-from rljob_runtime.trainer.checkpoint import newest
-from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
 from tests.runtime.test_router_corrections import corrections
 from tests.runtime.test_trainer_tensor import (
     EXACT,
@@ -22,6 +18,7 @@ from tests.runtime.test_trainer_tensor import (
     Site,
     Trained,
     assert_all_same,
+    assert_exported,
     assert_same,
     job_of,
     work,
@@ -161,14 +158,4 @@ def test_checkpoints_fit_other_groups(
 
 
 def test_an_export_has_what_was_published(site: Site, two_pairs: list[Trained], tmp_path: Path) -> None:
-    found = two_pairs[0]
-    source = newest(site.checkpoints("two pairs"))
-    assert source is not None
-    (tmp_path / "config.json").write_bytes((site.model / "config.json").read_bytes())
-    _write_weights(SavedPolicy(source), tmp_path, "float32", {})
-    exported = {}
-    for file in tmp_path.glob("*.safetensors"):
-        exported |= load_file(file)
-    assert exported.keys() == found.weights.keys()
-    for name, weight in found.weights.items():
-        np.testing.assert_array_equal(exported[name], weight, err_msg=name)
+    assert_exported(site, two_pairs[0], tmp_path)
