@@ -1,6 +1,7 @@
 """Writes docs/measurements.md: the texts of measurements.md beside this file, with the tables of
-tests/bench/results/*.json in the place of their names in braces. A section of which results are missing is
-left out, and said to be on standard error.
+tests/bench/results/*.json in the place of their names in braces. `{{file | figure}}` stands for the value of
+one figure, `{{file | figure | ratio}}` for how many times its baseline it is. A section of which results are
+missing is left out, and said to be on standard error.
 
 python -m tests.bench.measurements
 """
@@ -48,17 +49,26 @@ def number(value: float) -> str:
 
 def missing(section: str) -> list[str]:
     """The names in braces for which there are no results."""
-    names = re.findall(r"\{\{(\w+)\}\}", section)
+    names = dict.fromkeys(re.findall(r"\{\{(\w+)", section))
     return [name for name in names if not (RESULTS / f"{name}.json").exists()]
 
 
 def filled(section: str) -> str:
-    """A section with its tables, for all of which there are results."""
-    return re.sub(
-        r"\{\{(\w+)\}\}",
-        lambda name: table(json.loads((RESULTS / f"{name[1]}.json").read_text())),
-        section,
-    )
+    """A section with its tables and figures, for all of which there are results. LookupError for a figure
+    that is not among them."""
+    return re.sub(r"\{\{(\w+)(?: \| ([^{}|]+?))?(?: \| (ratio))?\}\}", _shown, section)
+
+
+def _shown(place: re.Match[str]) -> str:
+    """What stands in the place of a name."""
+    file, figure, ratio = place.groups()
+    rows = json.loads((RESULTS / f"{file}.json").read_text())
+    if figure is None:
+        return table(rows)
+    for row in rows:
+        if row["name"] == figure:
+            return f"{row['ratio']:.2f} x" if ratio else f"{number(row['value'])} {row['unit']}".rstrip()
+    raise LookupError(f"{file}.json has no figure {figure!r}")
 
 
 def sections() -> list[str]:

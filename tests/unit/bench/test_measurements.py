@@ -15,6 +15,19 @@ def test_the_page_is_up_to_date() -> None:
     assert "{{" not in page()
 
 
+def test_figures_stand_in_their_places_and_one_that_is_gone_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"name": "a step: time", "value": 2.0, "unit": "s (± 0.1)", "baseline": 1.6, "ratio": 1.25}
+    (tmp_path / "here.json").write_text(json.dumps([row]))
+    monkeypatch.setattr(measurements, "RESULTS", tmp_path)
+    both = "| {{here | a step: time}} | {{here | a step: time | ratio}} |"
+    assert measurements.filled(both) == "| 2 s (± 0.1) | 1.25 x |"
+    assert measurements.missing(both + "{{gone | a step: time}}") == ["gone"]
+    with pytest.raises(LookupError, match="here.json has no figure 'a stop'"):
+        measurements.filled("{{here | a stop}}")
+
+
 def test_a_section_without_results_is_left_out_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
