@@ -1,4 +1,4 @@
-"""Decoding what came over the network.
+"""Decoding what came over the network, or stands in a file that anything may have written to.
 
 Guarantees: a decoder's result was checked against its type; whatever else arrives raises
 `msgspec.DecodeError` and nothing else, so that one `except` suffices in a loop that must go on.

@@ -24,7 +24,7 @@ def test_figures_stand_in_their_places_and_one_that_is_gone_is_an_error(
     both = "| {{here | a step: time}} | {{here | a step: time | ratio}} |"
     assert measurements.filled(both) == "| 2 s (± 0.1) | 1.25 x |"
     assert measurements.missing(both + "{{gone | a step: time}}") == ["gone"]
-    with pytest.raises(LookupError, match="here.json has no figure 'a stop'"):
+    with pytest.raises(LookupError, match=r"here\.json has no figure 'a stop'"):
         measurements.filled("{{here | a stop}}")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.analyse.sketch import Sketch
 
 POINTS = 400
@@ -32,6 +33,10 @@ class _Header(msgspec.Struct):
     """What is looked at of the first line."""
 
     removed: int = 0
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+_header_decoder = msgspec.json.Decoder(_Header)
 
 
 @dataclass
@@ -146,15 +151,15 @@ class Predictions:
 
 def read_predictions(path: Path) -> Predictions:
     """The predictions in the length trace at `path`; none where there is no file."""
-    found, decode = Predictions(), msgspec.json.Decoder(_Line).decode
+    found = Predictions()
     try:
         with path.open("rb") as file:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                found.removed = msgspec.json.decode(file.readline(), type=_Header).removed
+            with contextlib.suppress(msgspec.DecodeError):
+                found.removed = decode_typed(_header_decoder, file.readline()).removed
             for text in file:
                 try:
-                    found.add(decode(text))
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                    found.add(decode_typed(_line_decoder, text))
+                except msgspec.DecodeError:
                     # Cut off, or of another form: what reads traces says so, a report goes on without.
                     continue
     except OSError:

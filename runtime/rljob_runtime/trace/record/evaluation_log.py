@@ -21,6 +21,7 @@ from rljob_runtime.evaluation.scores import SetScore
 from rljob_runtime.trace.record.event_log import Time, append_line
 from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
 from rljob_runtime.trace.record.thinning import thinned_between
+from rljob_runtime.trace.record.whole_lines import whole_lines
 
 EVALUATIONS_FILE = "evaluations.jsonl"
 EVALUATION_SAMPLES_FILE = "evaluation_samples.jsonl"
@@ -45,7 +46,7 @@ class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
     """How many engines were set aside for it when it began; 0: it ran on those that train."""
 
 
-_line_of = msgspec.json.Decoder(EvaluationLine).decode
+_line_decoder = msgspec.json.Decoder(EvaluationLine)
 
 
 class EvaluationLog:
@@ -138,16 +139,6 @@ def _told(score: SetScore) -> set[int]:
 def _lines(path: Path) -> list[tuple[EvaluationLine | None, int]]:
     """The whole lines of the file, each with its size in bytes; None for what is no evaluation."""
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        return [(found, len(line)) for found, line in whole_lines(path, _line_decoder)]
     except FileNotFoundError:
         return []
-    found: list[tuple[EvaluationLine | None, int]] = []
-    for line in lines:
-        # Cut off by a kill.
-        if not line.endswith(b"\n"):
-            break
-        try:
-            found.append((_line_of(line), len(line)))
-        except msgspec.DecodeError:
-            found.append((None, len(line)))
-    return found

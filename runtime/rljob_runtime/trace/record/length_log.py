@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.samples import Prompt
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.thinning import thinned_between
@@ -49,8 +50,8 @@ class _Group(msgspec.Struct):
     uid: int
 
 
-_group_of = msgspec.json.Decoder(_Group).decode
-_header_of = msgspec.json.Decoder(TraceHeader).decode
+_group_decoder = msgspec.json.Decoder(_Group)
+_header_decoder = msgspec.json.Decoder(TraceHeader)
 
 
 class LengthLog:
@@ -166,7 +167,7 @@ class LengthLog:
         shorter = _copy_of(path)
         try:
             with path.open("rb") as old, shorter.open("wb") as new:
-                header = _header_of(old.readline())
+                header = decode_typed(_header_decoder, old.readline())
                 header = msgspec.structs.replace(header, removed=header.removed + gone)
                 new.write(_encode(header) + b"\n")
                 new.writelines(line for line, stay in zip(old, stays, strict=False) if stay)
@@ -182,8 +183,8 @@ class LengthLog:
     def _begins_alike(self, path: Path) -> bool:
         with path.open("rb") as file:
             try:
-                found = _header_of(file.readline())
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                found = decode_typed(_header_decoder, file.readline())
+            except msgspec.DecodeError:
                 return False
         return msgspec.structs.replace(found, removed=0) == self._header
 
@@ -237,8 +238,8 @@ def _lines_of(path: Path) -> tuple[NDArray[np.int64], int]:
             if not line.endswith(b"\n"):
                 break
             try:
-                found.append(_group_of(line).uid)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                found.append(decode_typed(_group_decoder, line).uid)
+            except msgspec.DecodeError:
                 found.append(-1)
             found.append(len(line))
             upto += len(line)
@@ -268,8 +269,8 @@ def _stays(line: bytes, kept: Callable[[int], bool]) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        return kept(_group_of(line).uid)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return kept(decode_typed(_group_decoder, line).uid)
+    except msgspec.DecodeError:
         return False
 
 

@@ -125,7 +125,7 @@ class _Head(msgspec.Struct):
     """The time of the row before it, which is gone; None where that is there."""
 
 
-_head_of = msgspec.json.Decoder(_Head).decode
+_head_decoder = msgspec.json.Decoder(_Head)
 
 
 class MetricsSink(Protocol):
@@ -221,11 +221,11 @@ class MetricsLog:
 
 def _thin_out(path: Path, most: int) -> None:
     """Have the file take half of `most` bytes. Raises `OSError`."""
-    heads = [(head, len(line)) for head, line in whole_lines(path, _head_of) if head is not None]
+    heads = [(head, len(line)) for head, line in whole_lines(path, _head_decoder) if head is not None]
     stays = thinned_between(
         np.array([size for _, size in heads], np.int64), most // 2, first=0, newest=most // 4
     )
-    rows = ((head, line) for head, line in whole_lines(path, _head_of) if head is not None)
+    rows = ((head, line) for head, line in whole_lines(path, _head_decoder) if head is not None)
     shorter, gone = path.with_suffix(".tmp"), None
     try:
         with shorter.open("wb") as file:
@@ -258,7 +258,7 @@ def rows_from(path: Path, step: int) -> Superseded:
     end of the file."""
     newest, offset, last_time, cut = step - 1, 0, None, None
     try:
-        for head, line in whole_lines(path, _head_of):
+        for head, line in whole_lines(path, _head_decoder):
             # A line without a head is left where it is: readers skip it.
             if head is not None:
                 newest, last_time = head.step, head.time

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.samples import FinishReason
 from rljob_runtime.trace.record.event_log import Time, append_line
 from rljob_runtime.trace.record.thinning import thinned
@@ -100,8 +101,8 @@ class Samples:
     """Lines that were cut off, or are no responses."""
 
 
-_head_of = msgspec.json.Decoder(_Head).decode
-_line_of = msgspec.json.Decoder(SampleLine).decode
+_head_decoder = msgspec.json.Decoder(_Head)
+_line_decoder = msgspec.json.Decoder(SampleLine)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -183,8 +184,8 @@ def read_samples(folder: Path, file_name: str = SAMPLES_FILE) -> Samples:
     with file:
         for line in file:
             try:
-                found.rows.append(_line_of(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                found.rows.append(decode_typed(_line_decoder, line))
+            except msgspec.DecodeError:
                 found.unreadable += 1
     return found
 
@@ -192,4 +193,4 @@ def read_samples(folder: Path, file_name: str = SAMPLES_FILE) -> Samples:
 def _lines(path: Path) -> Iterator[tuple[_Head | None, bytes]]:
     """As `whole_lines`; none where there is no file."""
     with suppress(FileNotFoundError):
-        yield from whole_lines(path, _head_of)
+        yield from whole_lines(path, _head_decoder)

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import Time, append_line
+from rljob_runtime.trace.record.whole_lines import read_all
 
 STARTS_FILE = "starts.jsonl"
 
@@ -55,14 +55,4 @@ def append_start(run_folder: Path, start: Start) -> None:
 
 def read_starts(run_folder: Path) -> list[Start]:
     """All beginnings, in order of time; empty where there is no file."""
-    try:
-        lines = (run_folder / STARTS_FILE).read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            found.append(decode_typed(_decoder, line))
-        except msgspec.DecodeError:
-            continue
-    return found
+    return read_all(run_folder / STARTS_FILE, _decoder)

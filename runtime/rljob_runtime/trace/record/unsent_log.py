@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.whole_lines import read_all
 
 UNSENT_FILE = "unsent.jsonl"
 KEPT = "metrics.jsonl and evaluations.jsonl have them (of a long run, the newer ones)"
@@ -46,14 +46,4 @@ def append_unsent(run_folder: Path, unsent: Unsent) -> None:
 
 def read_unsent(run_folder: Path) -> list[Unsent]:
     """All lines, in order of time; empty where there is no file."""
-    try:
-        lines = (run_folder / UNSENT_FILE).read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            found.append(decode_typed(_decoder, line))
-        except msgspec.DecodeError:
-            continue
-    return found
+    return read_all(run_folder / UNSENT_FILE, _decoder)
