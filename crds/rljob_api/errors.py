@@ -1,7 +1,7 @@
 """What is wrong with an RLJob, in words for the person who wrote it.
 
 Guarantees: every problem names its field by its YAML path, what was found and what is allowed; an unknown
-name comes with the nearest known one, or with the list of what is known.
+name comes with the nearest known one, with where it would be known, or with the list of what is known.
 """
 
 import difflib
@@ -9,6 +9,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -79,7 +80,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         known = list(yaml_fields(owner)) if owner else []
         suggestion = nearest(str(path[-1]), known)
         listed = "" if suggestion or not known else f" (known here: {', '.join(sorted(known))})"
-        yield Problem(path, f"unknown field{listed}", suggestion)
+        yield Problem(path, f"unknown field{_elsewhere(model, str(path[-1])) or listed}", suggestion)
     elif kind == "missing":
         yield Problem(path, _missing(model, path))
     elif kind == "literal_error":
@@ -95,10 +96,45 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
     elif kind == "string_pattern_mismatch":
         words = _form(model, path) or f"of the form {details['ctx']['pattern']}"
         yield Problem(path, f"must be {words} (found {_show(details['input'])})")
+    elif kind == "string_type" and (wanted := _unquotable(model, path, details["input"])) is not None:
+        yield Problem(path, f"must be a string, {wanted} (found {_show(details['input'])})")
     elif kind == "model_type" and path and (owner := _type_at(model, path)) is not None:
         yield Problem(path, _no_mapping(owner, details["input"]))
     else:
         yield Problem(path, _sentence(kind, details))
+
+
+_FEW_PLACES = 4
+"""As many are named where a field may have been meant for any of them, such as one of all pools."""
+_OPERATORS = "status"
+"""The field of an RLJob that no manifest has."""
+
+
+def _elsewhere(model: type[BaseModel], name: str) -> str:
+    """Where else a document has a field of this name; "" where it has none, or too many to choose from."""
+    places = _places(model).get(name, [])
+    if not 0 < len(places) <= _FEW_PLACES:
+        return ""
+    return f" here: it is {' or '.join(filter(None, (', '.join(places[:-1]), places[-1])))}"
+
+
+@cache
+def _places(model: type[BaseModel]) -> dict[str, list[str]]:
+    """The places of all fields of a document, by their names; `[]` stands for each item of a list."""
+    found: dict[str, list[str]] = {}
+
+    def collect(block: type[BaseModel], above: str) -> None:
+        for name, field in yaml_fields(block).items():
+            if not above and name == _OPERATORS:
+                continue
+            found.setdefault(name, []).append(f"{above}{name}")
+            annotation = unwrap(field.annotation)
+            inner, ending = (annotation, ".") if (item := _item(annotation)) is None else (item, "[].")
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                collect(inner, f"{above}{name}{ending}")
+
+    collect(model, "")
+    return found
 
 
 _FEW_FIELDS = 8
@@ -179,6 +215,16 @@ def _rewritten(kind: str, value: Any) -> str:
     return ""
 
 
+def _unquotable(model: type[BaseModel], path: Path, value: Any) -> str | None:
+    """The form of a field of text, in words, where a number or a truth value has it not even in quotes."""
+    field = _field_at(model, path)
+    patterns = [getattr(bound, "pattern", None) for bound in field.metadata] if field else []
+    fits = all(re.search(pattern, _show(value)) for pattern in patterns if pattern)
+    if fits or not isinstance(value, (int, float)):
+        return None
+    return _form(model, path)
+
+
 def _missing(model: type[BaseModel], path: Path) -> str:
     """That a field must be set, and to what."""
     allowed = _literals(model, path)
@@ -249,10 +295,18 @@ def unwrap(annotation: Any) -> Any:
     return annotation
 
 
+def _item(annotation: Any) -> Any:
+    """The type of a list's items; None where it is no list."""
+    return unwrap(get_args(annotation)[0]) if get_origin(annotation) is list else None
+
+
 def _annotation_at(model: type[BaseModel], path: Path) -> Any:
     """The type at a path below a model; None where the path leaves the models."""
     current: Any = model
     for part in path:
+        if isinstance(part, int):
+            current = _item(current)
+            continue
         if not (isinstance(current, type) and issubclass(current, BaseModel)):
             return None
         field = yaml_fields(current).get(str(part))

@@ -36,6 +36,38 @@ from tests.support.jobs import REMOVED, job
             "spec.accelerator: 'cpus' is not allowed; it must be one of nvidia, ascend, cpu. "
             "Did you mean cpu?",
         ),
+        (
+            {"training.maxResponseTokens": 8},
+            "spec.training.maxResponseTokens: unknown field here: it is "
+            "spec.training.rollout.maxResponseTokens.",
+        ),
+        (
+            {"replicas": 2},
+            "spec.replicas: unknown field here: it is spec.pools.trainer.replicas, "
+            "spec.pools.fastRollout.replicas or spec.pools.heavyRollout.replicas.",
+        ),
+        ({"/suspend": True}, "suspend: unknown field here: it is spec.suspend."),
+        (
+            {"training.reward.weight": 1},
+            "spec.training.reward.weight: unknown field here: it is spec.training.data.sources[].weight or "
+            "spec.training.reward.functions[].weight.",
+        ),
+        # Of many places none is likelier than what is known here.
+        (
+            {"training.profiling.path": "x"},
+            "spec.training.profiling.path: unknown field (known here: entropy, events, maxEventsMiB, "
+            "samplesPerStep).",
+        ),
+        # What the operator writes is nothing that is put elsewhere.
+        (
+            {"training.profiling.phase": "x"},
+            "spec.training.profiling.phase: unknown field (known here: entropy, events, maxEventsMiB, "
+            "samplesPerStep).",
+        ),
+        (
+            {"training.reward": {"functions": [{"name": "a", "function": "a:b", "wieght": 1}]}},
+            "spec.training.reward.functions[0].wieght: unknown field. Did you mean weight?",
+        ),
         ({"/kind": "Job"}, "kind: 'Job' is not allowed; it must be RLJob."),
         (
             {"training.data.generated.task": REMOVED},
@@ -164,7 +196,21 @@ from tests.support.jobs import REMOVED, job
             {"accelerator": "nvidia", "resourceName": "gpu"},
             "spec.resourceName: must be a resource with its vendor, such as nvidia.com/gpu (found 'gpu').",
         ),
-        ({"rayVersion": 2.6}, "spec.rayVersion: must be a string (found 2.6): quote it."),
+        ({"/metadata.namespace": 5}, "metadata.namespace: must be a string (found 5): quote it."),
+        (
+            {"/metadata.labels": {"team": True}},
+            "metadata.labels.team: must be a string (found true): quote it.",
+        ),
+        # Quotes alone would lead to the next error.
+        (
+            {"rayVersion": 2.6},
+            "spec.rayVersion: must be a string, a whole version, such as 2.60.0 (found 2.6).",
+        ),
+        (
+            {"/metadata.name": 123},
+            "metadata.name: must be a string, a name of a-z, 0-9 and -, with a letter first and no - at the "
+            "end (found 123).",
+        ),
         ({"rayVersion": [2]}, "spec.rayVersion: must be a string (found a list)."),
         (
             {"pools.head.resources": {"limits": "all"}},
