@@ -115,6 +115,7 @@ def _metadata(metadata: Mapping[str, Any], names: Names, at: Path) -> Iterator[P
         elif not isinstance(value, dict):
             yield Problem((*at, key), "must be a mapping")
         else:
+            yield from _texts(value, (*at, key))
             for name in value:
                 prefix = next((own for own in _OWN_PREFIXES if str(name).startswith(own)), None)
                 if prefix is not None:
@@ -123,6 +124,15 @@ def _metadata(metadata: Mapping[str, Any], names: Names, at: Path) -> Iterator[P
                     yield Problem(
                         (*at, key, name), "must not be set: workers find the head by KubeRay's value of it"
                     )
+
+
+def _texts(values: Any, at: Path) -> Iterator[Problem]:
+    """Values of a mapping that must be strings to Kubernetes, and were written without quotes."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, (int, float)):
+            yield Problem(
+                (*at, str(name)), f"must be a string: put it in quotes (found {str(value).lower()})"
+            )
 
 
 def _misshapen(pod: Mapping[str, Any], at: Path) -> Iterator[Problem]:
@@ -152,6 +162,12 @@ def _pod(pod: Mapping[str, Any], names: Names, at: Path) -> Iterator[Problem]:
             yield Problem((*at, key), f"must not be set: {why}")
     if not isinstance(pod.get("securityContext") or {}, dict):
         yield Problem((*at, "securityContext"), "must be a mapping")
+    yield from _texts(pod.get("nodeSelector"), (*at, "nodeSelector"))
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(_mappings(pod.get(kind))):
+            for place, variable in enumerate(_mappings(container.get("env"))):
+                said = {"value": variable.get("value")}
+                yield from _texts(said, (*at, kind, index, "env", place))
     if names.head and pod.get("shareProcessNamespace", True) is not True:
         yield Problem(
             (*at, "shareProcessNamespace"), "must not be changed: the driver finds Ray by its processes"

@@ -244,9 +244,10 @@ ALLOWED = {
         "trainer", "ray-worker", volumeMounts=[{"name": "data", "mountPath": "/tmp/data"}]
     ),
     "a user of the cluster's choice": template("head", securityContext={"runAsUser": None, "fsGroup": None}),
-    "what cannot be an environment": container("head", "driver", env=["A", {"value": 1}]),
+    "what cannot be an environment": container("head", "driver", env=["A", {"value": [1]}]),
     "what cannot be resources": container("head", "driver", resources=["A"]),
     "what cannot be requests": container("head", "driver", resources={"requests": "A", "limits": None}),
+    "a choice of nodes that is none": template("head", nodeSelector=["A"]),
     "keys that are numbers": {"pools.head.template": {"metadata": {"labels": {1: "a"}}}},
 }
 

@@ -158,6 +158,36 @@ REFUSED = {
         f"{HEAD}.containers[0].env[0]",
         "RAY_REDIS_ADDRESS must not be set: Ray's fault tolerance by Redis is not used",
     ),
+    "a variable that is a number": (
+        container("trainer", "ray-worker", env=[{"name": "A", "value": "1"}, {"name": "B", "value": 1}]),
+        f"{TRAINER}.containers[0].env[1].value",
+        "must be a string: put it in quotes (found 1)",
+    ),
+    "a variable of another container that is true": (
+        container("trainer", "log", image="b", env=[{"name": "B", "value": True}]),
+        f"{TRAINER}.containers[0].env[0].value",
+        "must be a string: put it in quotes (found true)",
+    ),
+    "a variable of an init container that is a number": (
+        template("head", initContainers=[{"name": "a", "image": "b", "env": [{"name": "B", "value": 0.5}]}]),
+        f"{HEAD}.initContainers[0].env[0].value",
+        "must be a string: put it in quotes (found 0.5)",
+    ),
+    "a label that is a number": (
+        {"pools.head.template": {"metadata": {"labels": {"a": 1, "b": "1", "c": None}}}},
+        f"{POOLS}.head.template.metadata.labels.a",
+        "must be a string: put it in quotes (found 1)",
+    ),
+    "an annotation that is true": (
+        {"pools.head.template": {"metadata": {"annotations": {"example.com/inject": True}}}},
+        f"{POOLS}.head.template.metadata.annotations.example.com/inject",
+        "must be a string: put it in quotes (found true)",
+    ),
+    "a node's label that is true": (
+        template("trainer", nodeSelector={"gpu": True}),
+        f"{TRAINER}.nodeSelector.gpu",
+        "must be a string: put it in quotes (found true)",
+    ),
     "environment taken away": (
         container("head", "driver", env=None),
         f"{HEAD}.containers[0].env",
