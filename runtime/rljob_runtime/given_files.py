@@ -2,14 +2,16 @@
 
 Guarantees: nothing is read without end, and nobody is waited for who does not come: a file is a regular one,
 or of a bounded size and with somebody who writes it; anything else is an `OSError` whose `strerror` says what
-is wrong and what to do.
+is wrong and what to do. Standard input is read as any command reads it: until whoever writes it has ended.
 """
 
+import codecs
 import errno
 import io
 import os
 import select
 import stat
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +19,21 @@ TEXT_BYTES = 4 << 20
 """Longest text: a manifest or a script. The API server takes no object of more than three megabytes."""
 WRITER_SECONDS = 10.0
 """How long somebody may take to open a pipe that is read. Who has it open may take any time."""
+
+STDIN = Path("-")
+"""Standard input, as a person names it."""
+
+
+def called(path: Path) -> str:
+    """What a text's file is called in messages."""
+    return "<stdin>" if path == STDIN else str(path)
+
+
+def no_text(error: UnicodeDecodeError) -> tuple[int, str]:
+    """Of a text that is not UTF-8 the line, from 1, and what it is."""
+    if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return 1, "is UTF-16 text: write it as UTF-8"
+    return error.object.count(b"\n", 0, error.start) + 1, "is not UTF-8 text"
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -35,9 +52,16 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_text_file(path: Path, encoding: str = "utf-8") -> str:
-    """The text of a file, or of a pipe as of `<(command)`, with the line breaks of Unix. Raises `OSError` and
-    `UnicodeDecodeError`."""
-    return read_bounded(path, TEXT_BYTES).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    """The text of a file, of a pipe as of `<(command)`, or of standard input, with the line breaks of Unix.
+    Raises `OSError` and `UnicodeDecodeError`."""
+    content = _standard_input(TEXT_BYTES) if path == STDIN else read_bounded(path, TEXT_BYTES)
+    return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _standard_input(most: int) -> bytes:
+    content = sys.stdin.buffer.read(most + 1)
+    _refuse_more(content, most, STDIN)
+    return content
 
 
 def read_bounded(path: Path, most: int) -> bytes:
@@ -50,10 +74,14 @@ def read_bounded(path: Path, most: int) -> bytes:
         os.set_blocking(descriptor, True)
         while len(content) <= most and (more := file.read(min(1 << 20, most + 1 - len(content)))):
             content += more
+    _refuse_more(content, most, path)
+    return bytes(content)
+
+
+def _refuse_more(content: bytes | bytearray, most: int, path: Path) -> None:
     if len(content) > most:
         why = f"it has more than {most >> 20} MiB, and cannot be what is to be named here"
         raise OSError(errno.EFBIG, why, str(path))
-    return bytes(content)
 
 
 def _begin(pipe: io.FileIO, path: Path) -> bytes:

@@ -12,6 +12,8 @@ from rljob_runtime.run_folder import Begin
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+_OR_STDIN = " (-: standard input)"
+
 
 def parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser of the built-in commands, and of others as far as `chosen`, the first argument, needs."""
@@ -37,7 +39,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     host.add_argument("--socket", type=Path, required=True, help="where to listen; its folder exists")
     host.set_defaults(command=manifest_commands.host_rewards)
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
-    validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
+    validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help=f"RLJob manifests{_OR_STDIN}")
     validate.set_defaults(command=manifest_commands.validate)
     _add_new(commands)
     _add_from_verl(commands)
@@ -55,7 +57,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def _add_run(commands: _Commands) -> None:
     run = commands.add_parser("run", help="run a job on this machine")
-    run.add_argument("file", type=Path, help="the RLJob manifest")
+    run.add_argument("file", type=Path, help=f"the RLJob manifest{_OR_STDIN}")
     run.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME)")
     again = run.add_mutually_exclusive_group()
     for begin, text in (
@@ -84,7 +86,7 @@ def _add_from_verl(commands: _Commands) -> None:
         "from-verl", help="turn a launch script of verl into a manifest, and list what has no counterpart"
     )
     convert.add_argument(
-        "script", type=Path, metavar="SCRIPT", help="the shell script; it is read, never run"
+        "script", type=Path, metavar="SCRIPT", help=f"the shell script{_OR_STDIN}; it is read, never run"
     )
     convert.add_argument(
         "--set",
@@ -143,13 +145,13 @@ def _add_samples(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
 
 def _add_simulate(commands: _Commands) -> None:
     simulate = commands.add_parser("simulate", help="predict what a job would do under each routing policy")
-    simulate.add_argument("file", type=Path, help="the RLJob manifest")
+    simulate.add_argument("file", type=Path, help=f"the RLJob manifest{_OR_STDIN}")
     simulate.add_argument("--trace", type=Path, metavar="LENGTHS", help="recorded lengths: RUN/lengths.jsonl")
     simulate.add_argument(
         "--assumptions",
         type=Path,
         metavar="YAML",
-        help="what engines and training cost; see `rljob trace fit`",
+        help=f"what engines and training cost{_OR_STDIN}; see `rljob trace fit`",
     )
     simulate.add_argument("--steps", type=_at_least_one, metavar="N", help="training steps to simulate")
     simulate.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.given_files import read_text_file
+from rljob_runtime.given_files import called, no_text, read_text_file
 
 if TYPE_CHECKING:
     from rljob_runtime.authoring.answers import Answers
@@ -83,21 +83,23 @@ def from_verl(options: argparse.Namespace) -> int:
     from rljob_runtime.authoring.verl.listing import listing
 
     script: Path = options.script
+    name = called(script)
     try:
         text = read_text_file(script)
     except OSError as error:
-        return refuse(f"rljob: {script} cannot be read: {error.strerror}.")
-    except UnicodeDecodeError:
-        return refuse(f"rljob: {script} is not UTF-8 text.")
+        return refuse(f"rljob: {name} cannot be read: {error.strerror}.")
+    except UnicodeDecodeError as error:
+        line, fault = no_text(error)
+        return refuse(f"{name}:{line}  {fault}.")
     try:
         conversion = convert(read_launch(text, dict(options.set)), script.name)
     except NoLaunch as error:
-        return refuse(f"{script}:{error.line}  {error}.")
+        return refuse(f"{name}:{error.line}  {error}.")
     except Inconvertible as error:
-        return refuse(f"rljob: {script} makes no valid manifest: {error}")
+        return refuse(f"rljob: {name} makes no valid manifest: {error}")
     code = _put(conversion.text, options.output, options.force)
     if code == ExitCode.DONE:
-        print(listing(conversion, str(script)), file=sys.stderr)
+        print(listing(conversion, name), file=sys.stderr)
     return code
 
 

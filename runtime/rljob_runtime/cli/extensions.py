@@ -68,7 +68,7 @@ def add_commands(
                 raise _missing(name) from error
         else:
             parser = parsers.add_parser(name, help=command.help)
-            parser.add_argument("file", type=Path, help="the RLJob manifest")
+            parser.add_argument("file", type=Path, help="the RLJob manifest (-: standard input)")
             command.add_arguments(parser)
             parser.set_defaults(command=partial(run, command))
 

@@ -18,6 +18,7 @@ from rljob_runtime.cli.endings import ended_by_signals, ended_with_ray, fail, re
 from rljob_runtime.cli.extensions import ManifestCommand
 from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.given_files import called
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.manifest.preflight import free_memory
 from rljob_runtime.run_folder import (
@@ -161,10 +162,10 @@ def validate(options: argparse.Namespace) -> int:
             except ManifestError as error:
                 findings.extend(error.findings)
             except Exception as error:  # noqa: BLE001 - raised again once the other files are checked
-                error.add_note(f"while {file} was checked")
+                error.add_note(f"while {called(file)} was checked")
                 broken = broken or error
             else:
-                print(f"{file}: valid")
+                print(f"{called(file)}: valid")
     finally:
         if findings:
             print(render(findings), file=sys.stderr)

@@ -5,10 +5,13 @@ Guarantees: as those of `manifest.load`: every finding names file, line and fiel
 
 from pathlib import Path
 
+from rljob_runtime.given_files import called
 from rljob_runtime.manifest.load import read_source, validated
+from rljob_runtime.manifest.source import YamlSource
 from rljob_runtime.simulate.assumptions import Assumptions
 
 
-def read_assumptions(path: Path) -> Assumptions:
-    """The assumptions at a path; raises `ManifestError`."""
-    return validated(Assumptions, str(path), read_source(path))
+def read_assumptions(path: Path) -> tuple[Assumptions, YamlSource]:
+    """The assumptions at a path, and their text, which standard input gives once; raises `ManifestError`."""
+    source = read_source(path)
+    return validated(Assumptions, called(path), source), source

@@ -4,7 +4,6 @@ Guarantees: no error ends the search for others of its kind; every finding names
 found and what is allowed; reading a manifest starts nothing.
 """
 
-import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
 from rljob_api.errors import Problem, blank, nearest, problems, yaml_fields
-from rljob_runtime.given_files import read_text_file
+from rljob_runtime.given_files import called, no_text, read_text_file
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 from rljob_runtime.manifest.unset import unset
 from rljob_runtime.view.visible import visible
@@ -57,11 +56,17 @@ class Manifest:
     @property
     def folder(self) -> Path:
         """What relative paths in the manifest are relative to."""
-        return self.path.resolve().parent
+        return folder_of(self.path)
 
     def find(self, problem: Problem) -> Finding:
         """A problem with this manifest, with its line."""
-        return Finding(str(self.path), self.source.line(problem.path), problem)
+        return Finding(called(self.path), self.source.line(problem.path), problem)
+
+
+def folder_of(path: Path) -> Path:
+    """What relative paths in a manifest are relative to: the folder that its file is in, or the current one
+    where it comes by standard input or a pipe."""
+    return path.resolve().parent if path.is_file() else Path.cwd()
 
 
 def render(findings: list[Finding]) -> str:
@@ -72,14 +77,15 @@ def render(findings: list[Finding]) -> str:
 
 def read_source(path: Path) -> YamlSource:
     """The YAML document at a path; raises `ManifestError`."""
-    name = str(path)
+    name = called(path)
     try:
         text = read_text_file(path, "utf-8-sig")  # with or without a byte order mark
     except OSError as error:
         reason = error.strerror or str(error)
         raise ManifestError([Finding(name, 1, Problem((), f"cannot be read: {reason}"))]) from error
     except UnicodeDecodeError as error:
-        raise ManifestError([_no_text(name, error)]) from error
+        line, fault = no_text(error)
+        raise ManifestError([Finding(name, line, Problem((), fault))]) from error
     try:
         return parse(text)
     except YamlError as error:
@@ -88,16 +94,9 @@ def read_source(path: Path) -> YamlSource:
         ) from error
 
 
-def _no_text(name: str, error: UnicodeDecodeError) -> Finding:
-    if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Finding(name, 1, Problem((), "is UTF-16 text: write it as UTF-8"))
-    line = error.object.count(b"\n", 0, error.start) + 1
-    return Finding(name, line, Problem((), "is not UTF-8 text"))
-
-
 def read(path: Path) -> Manifest:
     """The manifest at a path; raises `ManifestError`."""
-    name, source = str(path), read_source(path)
+    name, source = called(path), read_source(path)
     # First the kind: in a manifest of another one every field would be reported as unknown.
     wrong = _check_kind(source.value)
     if wrong:

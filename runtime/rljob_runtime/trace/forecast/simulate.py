@@ -11,9 +11,11 @@ from pathlib import Path
 from rljob_api.errors import Problem
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
+from rljob_runtime.given_files import called
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
-from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, read_source
+from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
+from rljob_runtime.manifest.source import YamlSource
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.cluster import CacheTooSmall
 from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
@@ -57,20 +59,22 @@ def forecast(options: Options) -> str:
     manifest = read(options.manifest)
     if options.page is not None:
         _try_page(options.page)
-    assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
+    assumptions, source = (
+        (Assumptions(), None) if options.assumptions is None else read_assumptions(options.assumptions)
+    )
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
     trace = _trace(options, manifest)
     if options.trace is None and (problem := too_long(site)) is not None:
-        raise _wrong(options, problem)
+        raise _wrong(options, source, problem)
     try:
         if options.size is not None:
             return _sizes(site, trace, options)
         return _comparison(manifest, site, trace, options)
     except CacheTooSmall as error:
-        raise _wrong(options, small_cache(error, assumptions)) from error
+        raise _wrong(options, source, small_cache(error, assumptions)) from error
     except ValueError as error:
         # What a distribution or an engine cannot be is known where it is built, and not by a field alone.
-        file = str(options.assumptions or options.manifest)
+        file = called(options.assumptions or options.manifest)
         raise ManifestError([Finding(file, 1, Problem((), str(error)))]) from error
 
 
@@ -88,13 +92,12 @@ def _try_page(page: Path) -> None:
         page.unlink()
 
 
-def _wrong(options: Options, problem: Problem) -> ManifestError:
+def _wrong(options: Options, source: YamlSource | None, problem: Problem) -> ManifestError:
     """What is wrong with the assumptions: in their file, or with the defaults for this manifest."""
-    if options.assumptions is None:
+    if options.assumptions is None or source is None:
         why = f"the assumed {'.'.join(map(str, problem.path))} does not fit this job: {problem.message}"
-        return ManifestError([Finding(str(options.manifest), 1, Problem((), why))])
-    line = read_source(options.assumptions).line(problem.path)
-    return ManifestError([Finding(str(options.assumptions), line, problem)])
+        return ManifestError([Finding(called(options.manifest), 1, Problem((), why))])
+    return ManifestError([Finding(called(options.assumptions), source.line(problem.path), problem)])
 
 
 def _steps(manifest: Manifest) -> int:
@@ -110,7 +113,7 @@ def _trace(options: Options, manifest: Manifest) -> LengthTrace | None:
     if options.trace is None:
         return None
     trace = read_length_trace(options.trace)
-    data = fingerprint(manifest.job, options.manifest.parent)
+    data = fingerprint(manifest.job, manifest.folder)
     if (why := refusal(trace, manifest.job.spec, data)) is not None:
         raise LengthTraceError(f"{options.trace} {why}")
     return trace
@@ -190,7 +193,7 @@ def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
         f"{assumed.lengths.between_prompts:g} between prompts and {assumed.lengths.within_prompt:g} within"
     )
     where = (
-        f"from {options.assumptions}"
+        f"from {called(options.assumptions)}"
         if options.assumptions is not None
         else "defaults, of an 8 B model on an H200 for each engine, and measured nowhere"
     )

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import datasets
@@ -23,9 +23,9 @@ python3 -m verl.trainer.main_ppo \\
 """
 
 
-def script(folder: Path, text: str = SCRIPT) -> Path:
+def script(folder: Path, text: str | bytes = SCRIPT) -> Path:
     path = folder / "train.sh"
-    path.write_text(text)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
 
@@ -37,6 +37,15 @@ def test_from_verl_prints_the_manifest_and_lists_the_rest(tmp_path, capsys):
     assert read(tmp_path / "job.yaml").job.spec.training.model.path == "/home/me/models/qwen"
     assert err.startswith(f"{path}: 2 of 3 keys became fields.\n\nTo look at, ")
     assert f"\n{path}:5  trainer.n_gpus_per_node=2: trainer and engines have devices of their own" in err
+
+
+def test_from_verl_reads_standard_input(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(SCRIPT.encode())))
+    assert main(["from-verl", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert "Made by `rljob from-verl -`" in out
+    assert err.startswith("<stdin>: ")
+    assert "\n<stdin>:4  actor_rollout_ref.model.path=" in err
 
 
 def test_from_verl_names_the_line_of_what_it_cannot_know(tmp_path, capsys):
@@ -83,6 +92,8 @@ def test_a_folder_is_told_as_such_where_a_file_is_to_be_written(
     [
         (None, "cannot be read: No such file or directory."),
         ("echo", "train.sh:1  no launch of verl found"),
+        (b"#\n# caf\xe9\n", "train.sh:2  is not UTF-8 text."),
+        ("echo\n".encode("utf-16"), "train.sh:1  is UTF-16 text: write it as UTF-8."),
         ("\nx='", "train.sh:2  not a shell script: the ' that begins here is not closed."),
     ],
 )

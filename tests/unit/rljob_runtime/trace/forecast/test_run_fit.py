@@ -61,7 +61,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "measured.yaml"
     file.write_text(fit_run(run))
-    found = read_assumptions(file)
+    found, _ = read_assumptions(file)
     engine = found.engines.fast
     assert engine.fixed_seconds == pytest.approx(COST.fixed, rel=0.15)
     fitted = engine.fixed_seconds + 16 * engine.seconds_per_request + 8000 * engine.seconds_per_kv_token
@@ -95,7 +95,7 @@ def test_how_much_a_cache_holds_is_what_engines_said(
         EventLog(run / EVENTS_FOLDER, number, f"fast-{number}", "fast").has_cache(kv_tokens)
     file = run / "measured.yaml"
     file.write_text(fit_run(run))
-    assert read_assumptions(file).engines.fast.kv_tokens == known
+    assert read_assumptions(file)[0].engines.fast.kv_tokens == known
     assert ("those of the fast pool did not" in file.read_text()) == (known is None)
 
 
@@ -139,7 +139,7 @@ def test_updates_that_end_before_they_begin_took_no_time(run: Path) -> None:
             log.flush()
     file = run / "measured.yaml"
     file.write_text(fit_run(run))
-    found = read_assumptions(file)
+    found, _ = read_assumptions(file)
     assert found.weight_publish_seconds == 0
     assert found.weight_sync_seconds == pytest.approx(1.5)
 
