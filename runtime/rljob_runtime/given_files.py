@@ -1,4 +1,4 @@
-"""Opens files whose paths a person gives, which may name anything: a device, a pipe, a file of a disk's size.
+"""Files whose paths a person gives, which may name anything: a device, a pipe, a file of a disk's size.
 
 Guarantees: nothing is read without end, and nobody is waited for who does not come: a file is a regular one,
 or of a bounded size and with somebody who writes it; anything else is an `OSError` whose `strerror` says what
@@ -34,6 +34,17 @@ def no_text(error: UnicodeDecodeError) -> tuple[int, str]:
     if error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return 1, "is UTF-16 text: write it as UTF-8"
     return error.object.count(b"\n", 0, error.start) + 1, "is not UTF-8 text"
+
+
+def no_place(file: Path, option: str) -> str | None:
+    """Why a file that `option` names cannot be written, from the folder that it would be in; None where that
+    is there. For before the work whose result it is to hold."""
+    folder = file.parent
+    if folder.is_dir():
+        return None
+    if folder.exists():
+        return f"{folder} is no folder: name another file with {option}"
+    return f"the folder {folder} is not there: make it, or name another file with {option}"
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.given_files import called, no_text, read_text_file
+from rljob_runtime.given_files import called, no_place, no_text, read_text_file
 
 if TYPE_CHECKING:
     from rljob_runtime.authoring.answers import Answers
@@ -78,6 +78,8 @@ def _say(text: str) -> None:
 
 def from_verl(options: argparse.Namespace) -> int:
     """Write the manifest of a verl script, and tell what has no counterpart."""
+    if options.output is not None and (why := _in_the_way(options.output, options.force)) is not None:
+        return refuse(why)
     from rljob_runtime.authoring.verl.convert import Inconvertible, convert
     from rljob_runtime.authoring.verl.launch import NoLaunch, read_launch
     from rljob_runtime.authoring.verl.listing import listing
@@ -107,6 +109,8 @@ def _in_the_way(output: Path, force: bool) -> str | None:
     """Why nothing can be written to a file, from what there is under its name; None where it can."""
     if output.is_dir():
         return f"rljob: {output} is a folder: name a file with --output, as {output / 'job.yaml'}."
+    if (why := no_place(output, "--output")) is not None:
+        return f"rljob: {why}."
     return _there_already(output) if output.exists() and not force else None
 
 

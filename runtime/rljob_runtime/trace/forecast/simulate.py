@@ -11,7 +11,7 @@ from pathlib import Path
 from rljob_api.errors import Problem
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
-from rljob_runtime.given_files import called
+from rljob_runtime.given_files import called, no_place
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
@@ -50,7 +50,7 @@ class Options:
 
 
 class NoPage(Exception):
-    """What is to be written over is no page; the message says so."""
+    """What is to be written over is no page, or there is no folder for it; the message says so."""
 
 
 def forecast(options: Options) -> str:
@@ -79,8 +79,10 @@ def forecast(options: Options) -> str:
 
 
 def _try_page(page: Path) -> None:
-    """Raises `OSError` where it cannot be written, and `NoPage` where it would take the place of something
-    else, such as the manifest; before it is simulated for minutes."""
+    """Raises `OSError` where it cannot be written, and `NoPage` where there is no folder for it, or it would
+    take the place of something else, such as the manifest; before it is simulated for minutes."""
+    if (why := no_place(page, "--html")) is not None:
+        raise NoPage(why)
     there = page.exists()
     if page.is_file():
         with page.open("rb") as file:

@@ -70,8 +70,9 @@ def test_from_verl_leaves_a_file_as_it_is_unless_told(tmp_path, capsys):
 
 
 def test_from_verl_into_a_folder_that_is_not_there(tmp_path, capsys):
-    assert main(["from-verl", str(script(tmp_path)), "--output", str(tmp_path / "none" / "job.yaml")]) == 1
-    assert capsys.readouterr().err.endswith("job.yaml cannot be written: No such file or directory.\n")
+    folder = tmp_path / "none"
+    assert main(["from-verl", str(script(tmp_path)), "--output", str(folder / "job.yaml")]) == 2
+    assert capsys.readouterr().err.startswith(f"rljob: the folder {folder} is not there: make it, or")
 
 
 @pytest.mark.parametrize("command", ["new", "from-verl"])

@@ -269,6 +269,31 @@ def test_simulate_names_the_file_that_is_wrong(tmp_path, capsys, monkeypatch, fi
     assert capsys.readouterr().err.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("simulate job.yaml --html {}", "--html"),
+        ("trace export run --output {}", "--output"),
+        ("from-verl train.sh --output {}", "--output"),
+        ("new --output {}", "--output"),
+    ],
+)
+def test_a_file_to_write_whose_folder_is_not_there(tmp_path, capsys, monkeypatch, command, option):
+    """Told before anything is asked, read or simulated."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "job.yaml")
+    write_run(tmp_path / "run", Job(steps=1))
+    (tmp_path / "train.sh").write_text("no launch of verl\n")
+    monkeypatch.setattr("rljob_runtime.trace.forecast.simulate.compare", None)
+    monkeypatch.setattr("rljob_runtime.trace.export.export.read_metrics", None)
+    assert main(command.format("none/a.html").split()) == 2
+    assert capsys.readouterr().err == (
+        f"rljob: the folder none is not there: make it, or name another file with {option}.\n"
+    )
+    assert main(command.format("job.yaml/a.html").split()) == 2
+    assert capsys.readouterr().err == f"rljob: job.yaml is no folder: name another file with {option}.\n"
+
+
 def test_fit_of_no_run(tmp_path, capsys):
     assert main(["trace", "fit", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
