@@ -52,8 +52,12 @@ def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
 def report(options: argparse.Namespace) -> int:
     """Write the run's HTML report, and print its path."""
     from rljob_runtime.trace.report.page import write_report
+    from rljob_runtime.trace.report.recorded import NothingRecorded
 
-    print(write_report(options.folder))
+    try:
+        print(write_report(options.folder))
+    except NothingRecorded as error:
+        return refuse(f"rljob: {error}")
     return ExitCode.DONE
 
 

@@ -40,6 +40,12 @@ class Tally:
             return f"1 line is no event and is left out: {self.first}"
         return f"{self.unreadable:,} lines are no events and are left out; the first: {self.first}"
 
+    def why_no(self, event: str) -> str:
+        """Why a run has no event of some kind, for the end of a sentence that says so."""
+        if self.unreadable:
+            return f"{event} that can be read: {self.left_out}."
+        return f"{event}: was training.profiling.events false?"
+
     def leave_out(self, file: Path | None, number: int, why: str) -> None:
         """Count a line of `file`, and remember the first."""
         self.unreadable += 1

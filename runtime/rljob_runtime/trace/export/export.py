@@ -98,7 +98,7 @@ def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tupl
     parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)
     first = next(parts, None)
     if first is None:
-        raise NothingToExport(f"{folder / EVENTS_FOLDER} has no event: was training.profiling.events false?")
+        raise NothingToExport(f"{folder / EVENTS_FOLDER} has no {tally.why_no('event')}")
     unfinished = file.with_name(f"{file.name}.part")
     encode = msgspec.json.Encoder().encode
     count = _size(first)

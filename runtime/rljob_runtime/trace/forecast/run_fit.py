@@ -133,12 +133,10 @@ class TrainerFit:
 
 def fit_run(folder: Path, tally: Tally | None = None) -> str:
     """The assumptions as YAML; `tally` counts what could not be read. Raises `NothingToFit`."""
-    trace = _trace(folder)
+    trace, tally = _trace(folder), tally or Tally()
     found = read_run(folder, trace, tally=tally)
     if not found.attempts:
-        raise NothingToFit(
-            f"{folder / EVENTS_FOLDER} has no generate event: was training.profiling.events false?"
-        )
+        raise NothingToFit(f"{folder / EVENTS_FOLDER} has no {tally.why_no('generate event')}")
     return _yaml(folder, found, trace)
 
 

@@ -31,6 +31,7 @@ from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.document import document
 from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.markup import number, percent, seconds, tile
+from rljob_runtime.trace.report.recorded import check_recorded
 from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
 from rljob_runtime.trace.report.section_lost import losses
 from rljob_runtime.trace.report.section_routing import routing
@@ -50,7 +51,7 @@ _SEARCH_BEFORE = 40.0
 
 def write_report(run_dir: Path) -> Path:
     """Write the report of the run in `run_dir` and return its path. Raises `OSError` where it cannot be
-    written."""
+    written, and `NothingRecorded` where there is nothing to write."""
     try:
         job: RLJob | None = read(run_dir / MANIFEST).job
     except ManifestError:
@@ -58,14 +59,13 @@ def write_report(run_dir: Path) -> Path:
         job = None
     began = monotonic()
     analysis = analyse_run(run_dir)
+    samples, evaluations, unsent = read_samples(run_dir), read_evaluations(run_dir), read_unsent(run_dir)
+    check_recorded(run_dir, analysis, samples, (evaluations, unsent))
     left = _SEARCH_BEFORE - (monotonic() - began)
     sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
-    samples = read_samples(run_dir).rows
-    evaluations = read_evaluations(run_dir)
     held_out = read_samples(run_dir, EVALUATION_SAMPLES_FILE).rows
-    unsent = read_unsent(run_dir)
     name = job.metadata.name if job else run_dir.name
-    page = render(analysis, job, name, sizes, remark, samples, evaluations, held_out, unsent)
+    page = render(analysis, job, name, sizes, remark, samples.rows, evaluations, held_out, unsent)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")

@@ -41,7 +41,8 @@ def responses_text(run: Path, step: int | None) -> str:
     if detail is None:
         steps = [step_number(window.step) for window in analysis.windows]
         if step is None or not steps:
-            raise NoSuchStep(f"{run} has no step.")
+            damaged = f" that can be read: {analysis.left_out}" if analysis.left_out else ""
+            raise NoSuchStep(f"{run} has no step{damaged}.")
         raise NoSuchStep(f"{run} has {in_words(steps, step)}, and not step {step}.")
     parts = [_lines(detail), _kinds(analysis), _moves(analysis)]
     if analysis.predictions.count:

@@ -340,6 +340,30 @@ def test_fit_of_a_run_without_events(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("report", "has nothing that a report could be made of"),
+        ("trace fit", "has no generate event that can be read: 2 lines are no events and are left out"),
+        ("trace export", "has no event that can be read: 2 lines are no events and are left out"),
+        (
+            "trace responses",
+            "has no step that can be read: 2 lines are no events and are left out",
+        ),
+    ],
+)
+def test_a_run_whose_records_are_all_damaged_is_told_as_such(tmp_path, capsys, command, words):
+    folder = tmp_path / "run"
+    with held(folder, write(tmp_path / "job.yaml").read_bytes(), Begin.NEW) as found:
+        found.begin()
+    events = folder / "events" / "step_000000"
+    events.mkdir(parents=True)
+    (events / "worker_0.jsonl").write_bytes(b"\xff\n{\n")
+    assert main([*command.split(), str(folder)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, words in err) == ("", True), err
+
+
 def test_a_missing_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["crd"]) == 2
