@@ -126,9 +126,10 @@ def examine(asked: Asked) -> Verdict:
         errors, doubts = check(asked.manifest)
         warnings += map(str, doubts)
         errors = errors or [*_check_resume(asked), *_check_machine(asked)]
+        unusable = None if errors else _unusable(asked, warnings)
     except Exception as error:  # noqa: BLE001 - told by the process that asked
         return broken_by(error, warnings, time.time())
-    return Verdict(time.time(), tuple(errors), tuple(warnings))
+    return Verdict(time.time(), tuple(errors), tuple(warnings), unusable)
 
 
 def _check_resume(asked: Asked) -> list[Finding]:
@@ -142,9 +143,39 @@ def _check_resume(asked: Asked) -> list[Finding]:
     try:
         found = model_problems(manifest.job, asked.folder.absolute(), manifest.folder)
     except CheckpointError:
-        # The job says so when it begins: it is no error of the manifest.
+        # It is no error of the manifest: `_unusable` tells it.
         return []
     return [manifest.find(each) for each in found]
+
+
+def _unusable(asked: Asked, warnings: list[str]) -> str | None:
+    """Why the newest checkpoint of the run that goes on cannot be loaded, which its trainer would find
+    minutes later. A run without any is warned of: it may have been stopped before the first, or have lost
+    them."""
+    if not asked.resumes:
+        return None
+    from rljob_runtime.driver.model_folder import CHECKPOINTS, checkpoint_root
+    from rljob_runtime.driver.resume import read_saved
+    from rljob_runtime.trainer.checkpoint import CheckpointError, CheckpointUnreadable
+    from rljob_runtime.trainer.checkpoint_tensors import check_whole
+
+    manifest, folder = asked.manifest, asked.folder.absolute()
+    root = checkpoint_root(manifest.job, folder, manifest.folder)
+    try:
+        if (saved := read_saved(root)) is not None:
+            check_whole(saved.folder)
+        # Where they are elsewhere the job is refused.
+        elif read_saved(folder / CHECKPOINTS) is None:
+            warnings.append(
+                f"{root} has no checkpoint: the run begins again with step 1, and what it has recorded of "
+                "its steps is replaced"
+            )
+    except CheckpointUnreadable as error:
+        return str(error)
+    except CheckpointError:
+        # Which checkpoint is the newest cannot be told: the job is refused for that.
+        return None
+    return None
 
 
 def _check_machine(asked: Asked) -> list[Finding]:

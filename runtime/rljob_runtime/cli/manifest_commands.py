@@ -123,6 +123,9 @@ def _told(verdict: Verdict) -> int | None:
         raise error
     if verdict.broken is not None:
         return fail(verdict.broken)
+    if verdict.unusable is not None:
+        # As where it is found later: a disk that fails may work another time.
+        return fail(f"rljob: {verdict.unusable}.")
     return refuse(str(ManifestError(verdict.errors))) if verdict.errors else None
 
 

@@ -20,6 +20,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """When the check was over, in seconds since the epoch."""
     errors: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
+    unusable: str | None = None
+    """Why the run in the folder cannot go on from its newest checkpoint; None where it can, or none does."""
     broken: str | None = None
     """The traceback of what ended the check before its end; None where nothing did."""
     missing: str | None = None

@@ -140,7 +140,8 @@ def reason(error: BaseException) -> str:
     """An error in a few words."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    return text.removesuffix(": ")
 
 
 def cure(why: str) -> str:

@@ -7,11 +7,12 @@ earlier ones as they were and raises `CheckpointError` on every rank; any number
 Tensors are in torch.distributed.checkpoint's format, sharded; the rest is msgpack.
 """
 
+import errno
 import pickle
 import random
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,6 +156,27 @@ def _saved(model: Any, optimizer: ScheduledAdamW, adapter: bool) -> tuple[dict[s
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         weights = {name: tensor for name, tensor in weights.items() if name in trained}
     return weights, moments
+
+
+def check_whole(folder: Path) -> None:
+    """Raise `CheckpointError` where a file of a checkpoint's tensors is not there, or is cut off. None is
+    read: of a large one that takes minutes."""
+    with _readable(folder):
+        places = FileSystemReader(folder).read_metadata().storage_data.values()
+        for name, end in _ends(places).items():
+            file = folder / name
+            if not file.is_file():
+                raise FileNotFoundError(errno.ENOENT, f"{name} is not there")
+            if file.stat().st_size < end:
+                raise OSError(errno.EIO, f"{name} is cut off")
+
+
+def _ends(places: Iterable[Any]) -> dict[str, int]:
+    """How many bytes each file must have at least."""
+    ends: dict[str, int] = {}
+    for place in places:
+        ends[place.relative_path] = max(ends.get(place.relative_path, 0), place.offset + place.length)
+    return ends
 
 
 class TensorLayout(NamedTuple):

@@ -190,6 +190,8 @@ def test_what_the_check_found_is_told_with_the_exit_code_for_it(capsys):
         "job.yaml:9  spec: is too large.",
         "1 error. Nothing was started.",
     ]
+    assert manifest_commands._told(Verdict(1.0, unusable="step_2 cannot be loaded")) == 1
+    assert capsys.readouterr().err == "rljob: step_2 cannot be loaded.\n"
     assert manifest_commands._told(Verdict(1.0, broken="Traceback …\nKeyError: 'x'")) == 1
     assert capsys.readouterr().err == "Traceback …\nKeyError: 'x'\n"
     with pytest.raises(ModuleNotFoundError) as caught:

@@ -1,14 +1,19 @@
 """The model of a run that goes on: what is compared with what the job asks for, and where it is found."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.numpy import save_file
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from rljob_api import RLJob
 from rljob_runtime.cli.checking import Asked, examine
@@ -166,6 +171,55 @@ def test_it_is_told_when_the_manifest_is_checked(tmp_path: Path, damaged: bool) 
     assert found.broken is None
     assert [str(each)[: len(words)] for each, words in zip(found.errors, expected, strict=True)] == expected
     assert examine(Asked(read(file), run, share=False, memory=2**50)).errors == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "unusable", "warning"),
+    [
+        (lambda folder: None, None, None),
+        (lambda folder: rmtree(folder), None, "has no checkpoint: the run begins again with step 1"),
+        (
+            lambda folder: (folder / "extra.bin").unlink(),
+            "loaded (No such file or directory)",
+            None,
+        ),
+        (
+            lambda folder: (folder / ".metadata").unlink(),
+            "loaded (No such file or directory)",
+            None,
+        ),
+        (lambda folder: (folder / "__0_0.distcp").unlink(), "(__0_0.distcp is not there)", None),
+        (lambda folder: os.truncate(folder / "__0_0.distcp", 9), "(__0_0.distcp is cut off)", None),
+        # The job is refused for it.
+        (lambda folder: (folder.parent / "latest").write_text("?"), None, None),
+        (lambda folder: (folder / ".metadata").write_bytes(b"x"), "cannot be loaded (", None),
+    ],
+    ids=[
+        "none",
+        "no checkpoint",
+        "no head",
+        "no table",
+        "no tensors",
+        "half the tensors",
+        "a pointer to nothing",
+        "no table of this kind",
+    ],
+)
+def test_a_checkpoint_that_cannot_be_loaded_is_told_before_anything_is_started(
+    tmp_path: Path, damage: Callable[[Path], None], unusable: str | None, warning: str | None
+) -> None:
+    run = run_of(tmp_path / "run")
+    folder = run / CHECKPOINTS / "step_3"
+    save_tensors({"model.weight": torch.zeros(64)}, checkpoint_id=folder, no_dist=True)
+    damage(folder)
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job({"training.rollout.engine": {"torch": {}}})))
+    found = examine(Asked(read(file), run, share=False, memory=2**50, resumes=True))
+    assert (found.broken, found.errors) == (None, ())
+    assert (unusable or "") in (found.unusable or "")
+    assert (found.unusable is None) == (unusable is None)
+    assert [warning in each for each in found.warnings] == ([True] if warning else [])
+    assert examine(Asked(read(file), run, share=False, memory=2**50)).unusable is None
 
 
 def test_a_random_model_of_another_shape_is_made_again(tmp_path: Path) -> None:
