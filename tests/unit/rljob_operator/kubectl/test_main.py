@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from rljob_operator.kubectl.main import main
+from tests.support.interrupts import pressed_at_import
 from tests.support.operator.kubeconfig import write_kubeconfig
 from tests.support.operator.operator_site import OWN_PYTHONPATH
 
@@ -235,3 +237,21 @@ async def test_top_goes_on_after_a_watch_that_was_cut_off(tmp_path, capsys):
         assert await asyncio.to_thread(main, ["top", "math", "--kubeconfig", str(path)]) == 0
     assert len(watches) == 3
     assert "Complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["rljob_operator.kubectl.command", "aiohttp"])
+def test_an_interrupt_while_it_is_imported_is_no_traceback(module, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-m", "rljob_operator.kubectl.main", "status", "math"],
+        env=pressed_at_import(tmp_path, module), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_is_ignored_stays_so(tmp_path):
+    """As of a command that a script runs in the background."""
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    script += "from rljob_operator.kubectl.main import main\n"
+    script += "try:\n    main(['--help'])\nfinally:\n    print(signal.getsignal(signal.SIGINT).name)\n"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.splitlines()[-1] == "SIG_IGN"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_operator.kubectl.main import show
+from rljob_operator.kubectl.command import show
 from rljob_operator.kubectl.terminal_log import TerminalLog
 
 ALLOWED = re.compile(r"(?:[^\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;:]*m)*")

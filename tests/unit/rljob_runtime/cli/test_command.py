@@ -19,6 +19,7 @@ from rljob_runtime.cli.manifest_commands import program, resume_command
 from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.manifest.load import Finding
 from rljob_runtime.run_folder import Begin, held
+from tests.support.interrupts import pressed_at_import
 from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import Job, write_run
 
@@ -395,24 +396,10 @@ def test_an_interrupt_is_no_traceback(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("module", ["command", "arguments"])
 def test_an_interrupt_while_it_is_imported_is_no_traceback(module, tmp_path):
-    """Ctrl-C in the first moments of a command, in a process as a person starts it."""
-    pressed = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('it went on')\n"
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.abc, importlib.util, signal, sys\n"
-        # What a shell starts in the background has it ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "class Pressed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        f"        if name == 'rljob_runtime.cli.{module}':\n"
-        "            return importlib.util.spec_from_loader(name, self)\n"
-        "    def get_source(self, name):\n"
-        f"        return {pressed!r}\n"
-        "sys.meta_path.insert(0, Pressed())\n"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
     ended = subprocess.run(
         [sys.executable, "-m", "rljob_runtime.cli", "validate", "job.yaml"],
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=60,
+        env=pressed_at_import(tmp_path, f"rljob_runtime.cli.{module}"),
+        capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (130, "rljob: interrupted.\n")
 
