@@ -122,6 +122,8 @@ class JsonlSource:
             text = whole[:40].strip()
             # A terminal would do what control characters say.
             shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+            if isinstance(error, UnicodeDecodeError):
+                raise DataError(f"{where}: not UTF-8 text: {shown}") from error
             said = f"{where}: not valid JSON ({one_line(error)}): {shown}{advice(whole)}"
             raise DataError(said) from error
         if not isinstance(value, dict):

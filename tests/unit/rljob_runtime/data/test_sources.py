@@ -41,9 +41,13 @@ def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (
+            b'{"prompt": "a"}\n{"prompt": "caf\xe9"}\n',
+            r"p.jsonl:2: not UTF-8 text: \{\"prompt\": \"caf.\"\}$",
+        ),
         ('{"prompt": "a"}\n{"prompt": ', r"p.jsonl:2: not valid JSON \(.*\): \{\"prompt\":"),
         ('\n{"prompt": "a"} x', r"p.jsonl:2: not valid JSON"),
-        (b'{"prompt": "\xff"}', r"p.jsonl:1: not valid JSON"),
+        (b'{"prompt": "\xff"}', r"p.jsonl:1: not UTF-8 text"),
         (b"\x1f\x8b\x08", r"p.jsonl: the file is compressed: unpack it with gunzip$"),
         ("\x1b[31m\u00fc{", r": \\x1b\[31m\u00fc\{$"),
         ("[1]", r"p.jsonl:1: a line must be a JSON object, like \{...\}; this is a list"),
