@@ -101,7 +101,9 @@ def _add_from_verl(commands: _Commands) -> None:
 
 
 def _add_output(writing: argparse.ArgumentParser) -> None:
-    writing.add_argument("--output", type=Path, metavar="FILE", help="the manifest (default: printed)")
+    writing.add_argument(
+        "--output", type=_written, metavar="FILE", help="the manifest (default, and -: printed)"
+    )
     writing.add_argument("--force", action="store_true", help="replace FILE if it is there")
 
 
@@ -203,6 +205,11 @@ def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
         help="the step (default: the one with most moves, or the slowest)",
     )
     responses.set_defaults(command=run_commands.responses)
+
+
+def _written(text: str) -> Path | None:
+    """Where a manifest is written; None where it is printed."""
+    return None if text == "-" else Path(text)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -174,7 +174,7 @@ def _unusable(asked: Asked, warnings: list[str]) -> str | None:
         return str(error)
     except CheckpointError:
         # Which checkpoint is the newest cannot be told: the job is refused for that.
-        return None
+        pass
     return None
 
 

@@ -1,8 +1,8 @@
 """`report.html`: one file that tells what a run did, without a server or a network.
 
 Guarantees: self-contained (markup, style, drawings and a little script, nothing is fetched); its size does
-not grow with the length of the run; an unfinished or crashed run has a report too; the file is replaced
-whole.
+not grow with the length of the run; an unfinished or crashed run has a report too, one of which nothing can
+be read has none; the file is replaced whole.
 """
 
 import datetime

@@ -39,10 +39,12 @@ def test_from_verl_prints_the_manifest_and_lists_the_rest(tmp_path, capsys):
     assert f"\n{path}:5  trainer.n_gpus_per_node=2: trainer and engines have devices of their own" in err
 
 
-def test_from_verl_reads_standard_input(capsys, monkeypatch):
+def test_from_verl_reads_standard_input_and_prints(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(SCRIPT.encode())))
-    assert main(["from-verl", "-"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["from-verl", "-", "--output", "-"]) == 0
     out, err = capsys.readouterr()
+    assert list(tmp_path.iterdir()) == []
     assert "Made by `rljob from-verl -`" in out
     assert err.startswith("<stdin>: ")
     assert "\n<stdin>:4  actor_rollout_ref.model.path=" in err
