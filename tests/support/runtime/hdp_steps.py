@@ -108,6 +108,12 @@ class Case:
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
+    @property
+    def groups(self) -> tuple[object, ...]:
+        """What the groups of ranks depend on that models are spread over: those of two cases in which it is
+        equal are made alike, and in one order."""
+        return self.tensor, self.copy, "kl" in self.algorithm, self.teacher is None
+
 
 def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[StepMetrics, list[Gradients]]:
     """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""

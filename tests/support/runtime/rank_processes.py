@@ -26,9 +26,11 @@ class RankProcesses:
         self._context = rank_context()
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-test-")
         self._runs = 0
-        self._pipes: list[Any] = [None] * count
-        self._processes: list[Any] = [None] * count
-        for index in range(count):
+        # One more, for worlds of one rank: what they are compared with, which would make the first one forget
+        # what it knows of the world before.
+        self._pipes: list[Any] = [None] * (count + 1)
+        self._processes: list[Any] = [None] * (count + 1)
+        for index in range(count + 1):
             self._start(index)
 
     def run(self, world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -45,9 +47,10 @@ class RankProcesses:
         that died is started again for the next work."""
         self._runs += 1
         store = Path(self._folder.name) / f"store-{self._runs}"
-        for rank in range(world_size):
-            self._pipes[rank].send((work, rank, world_size, store, arguments))
-        return [self._receive(rank) for rank in range(world_size)]
+        indexes = range(world_size) if world_size > 1 else [len(self._pipes) - 1]
+        for rank, index in enumerate(indexes):
+            self._pipes[index].send((work, rank, world_size, store, arguments))
+        return [self._receive(index) for index in indexes]
 
     def close(self) -> None:
         """End the processes."""
@@ -68,17 +71,17 @@ class RankProcesses:
         theirs.close()
         self._pipes[index], self._processes[index] = ours, process
 
-    def _receive(self, rank: int) -> tuple[bool, Any]:
-        pipe = self._pipes[rank]
+    def _receive(self, index: int) -> tuple[bool, Any]:
+        pipe = self._pipes[index]
         if not pipe.poll(_SECONDS):
-            self._processes[rank].kill()
-            self._start(rank)
+            self._processes[index].kill()
+            self._start(index)
             return False, f"no result in {_SECONDS:g} s"
         try:
             done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
         except EOFError:
-            self._processes[rank].join()
-            self._start(rank)
+            self._processes[index].join()
+            self._start(index)
             return False, "the process died"
         return done, value
 
@@ -90,8 +93,15 @@ def _serve(pipe: Any) -> None:
 
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+    before = None
     while (task := pipe.recv()) is not None:
         work, rank, world_size, store, arguments = task
+        made = work, world_size, [getattr(each, "groups", each) for each in arguments]
+        if made != before:
+            # What torch knows of operators names groups of ranks, and where others are made, or in another
+            # order, these are the names of other ones.
+            _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+            before = made
         try:
             outcome = pickle.dumps((True, work(rank, world_size, store, *arguments)))
         except (Exception, SystemExit):  # noqa: BLE001 - told to the test, whatever it is
@@ -99,6 +109,4 @@ def _serve(pipe: Any) -> None:
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            # What it knows of operators names groups of ranks, and the next world's may have their names.
-            _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
         pipe.send_bytes(outcome)
