@@ -92,12 +92,6 @@ ADAPTER_RULES: tuple[Rule, ...] = (
         fields=("async.weightSync.push.kvAfterUpdate",),
     ),
     Rule(
-        message="parallel.tensorParallel must be 1 with adapter",
-        cel="!has(self.adapter) || self.parallel.tensorParallel == 1",
-        holds=lambda self: self.adapter is None or self.parallel.tensor_parallel == 1,
-        fields=("parallel.tensorParallel",),
-    ),
-    Rule(
         message="parallel.cpuOffload must be false with adapter",
         cel="!has(self.adapter) || !self.parallel.cpuOffload",
         holds=lambda self: self.adapter is None or not self.parallel.cpu_offload,

@@ -204,6 +204,7 @@ def work(
 ) -> Trained:
     """Train steps, from the checkpoint `begin` to the checkpoint `end`."""
     import torch
+    from safetensors.torch import load_file as load_tensors
     from torch.distributed.tensor import DTensor
 
     def numbers(tensor: Any) -> NDArray[Any]:
@@ -226,14 +227,18 @@ def work(
         for name, parameter in trainer._policy.model.named_parameters():
             if isinstance(parameter, DTensor) and parameter.placements[-1].is_replicate():
                 whole_here[name] = numbers(parameter)
-                for moment in ("exp_avg", "exp_avg_sq"):
+                trained = parameter.requires_grad and trainer._optimizer.updates
+                for moment in ("exp_avg", "exp_avg_sq") if trained else ():
                     state = trainer._optimizer.adamw.state[parameter][moment]
                     assert isinstance(state, torch.Tensor)
                     whole_here[f"{moment} of {name}"] = numbers(state)
+        published = load_tensors(next(Path(ref.location).glob("*.safetensors"))) if ref is not None else {}
+        adapter = job.spec.training.adapter
+        weights = trainer.weights() if adapter is None else trainer._adapter_weights(adapter)
         return Trained(
             metrics,
-            {name: tensor.float().numpy().copy() for name, tensor in trainer.weights()},
-            load_file(Path(ref.location) / "model.safetensors") if ref is not None else {},
+            {name: numbers(tensor) for name, tensor in weights},
+            {name: numbers(tensor) for name, tensor in published.items()},
             whole_here,
         )
 

@@ -40,6 +40,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "an adapter": {
         "training.adapter": {"rank": 8, "alpha": 16, "targetModules": ["q_proj", "self_attn.v_proj"]}
     },
+    "an adapter in tensor groups": {
+        "training.adapter": {},
+        "pools.trainer.replicas": 2,
+        "training.parallel": {"tensorParallel": 2},
+    },
     "an adapter of fresh tokens alone": {
         "accelerator": "nvidia",
         "training.model.dtype": "bfloat16",

@@ -5,7 +5,7 @@ weights are read or made.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
     # Embeddings and experts are split by themselves, whatever the plan says of them.
     modules = {
         name: module
-        for name, module in decoder.named_modules()
+        for name, module in _without_adapters(decoder)
         if not isinstance(module, nn.Embedding) and name not in experts
     }
     kinds = {name: plan[pattern] for name in modules if (pattern := _NUMBER.sub("*", name)) in plan}
@@ -58,6 +58,22 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
         if why is not None:
             raise _refused(model, why)
     return kinds
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Whether a module is peft's around a linear layer (LoRA), its `base_layer`."""
+    return hasattr(module, "lora_A")
+
+
+def _without_adapters(decoder: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The decoder's modules by name, as they are where no adapter is around some of them."""
+    inside = None
+    for name, module in decoder.named_modules():
+        # What a module has follows it.
+        if inside is not None and name.startswith(inside):
+            continue
+        inside = f"{name}." if is_adapted(module) else None
+        yield name, module if inside is None else module.base_layer
 
 
 def _check_experts(

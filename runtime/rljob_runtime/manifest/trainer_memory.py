@@ -2,7 +2,8 @@
 
 Activations and logits are not in it: they depend on the tokens of a micro-batch, and not on the parameters
 alone. What tensor groups do not split is counted as if they did: embeddings and an output head whose
-vocabulary the ranks of a group do not divide, and shared experts that the model's plan leaves whole.
+vocabulary the ranks of a group do not divide, shared experts that the model's plan leaves whole, and of an
+adapter the matrix on the side on which its layer is not split.
 """
 
 from dataclasses import dataclass

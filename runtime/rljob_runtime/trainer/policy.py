@@ -18,7 +18,7 @@ from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.packing import Packed
 from rljob_runtime.trainer.sampling_distribution import Distribution
-from rljob_runtime.trainer.tensor_parallel import local, whole_on_each
+from rljob_runtime.trainer.tensor_parameters import local, whole_on_each
 from rljob_runtime.trainer.vocabulary import Part, scores_of_parts
 
 _LOGITS = 2**27

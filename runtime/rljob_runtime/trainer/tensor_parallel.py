@@ -4,7 +4,8 @@ transformers' configurations name the linear layers to split: by columns those w
 part of (queries, keys, values, gate, up), by rows those that sum over such parts (output, down). Norms of
 single heads see a part of the heads. Of embeddings and of the output head each rank has a part of the
 vocabulary (`vocabulary`), where it can be divided evenly, and of stacked experts a part by number
-(`tensor_experts`). All else (other norms, routers) every rank of the group has whole, and computes alike.
+(`tensor_experts`); an adapter is split as its layer is (`tensor_adapter`). All else (other norms, routers)
+every rank of the group has whole, and computes alike.
 
 Guarantees: parameters become DTensors over the tensor group, under their names; gradients are those of the
 whole model, on every rank of the group; a model without such a plan, or with parameters whose part in it is
@@ -13,14 +14,13 @@ attention, one behind the feed-forward layer; beside them one of embeddings forw
 behind the head backward.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -29,9 +29,18 @@ from torch.distributed.tensor.parallel import (
 )
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest.tensor_plan import COLUMNS, OF_A_HEAD, kinds_of, parent, stacked_experts
+from rljob_runtime.manifest.tensor_plan import (
+    COLUMNS,
+    OF_A_HEAD,
+    is_adapted,
+    kinds_of,
+    parent,
+    stacked_experts,
+)
 from rljob_runtime.parallel.rank_layout import unfit
+from rljob_runtime.trainer.tensor_adapter import split_adapter
 from rljob_runtime.trainer.tensor_experts import OWN, have_part, of_all_ranks
+from rljob_runtime.trainer.tensor_parameters import distribute, with_local
 from rljob_runtime.trainer.vocabulary import embed
 
 
@@ -43,12 +52,16 @@ def split(model: Any, mesh: DeviceMesh) -> None:
         raise UnsupportedModel(why)
     decoder = model.get_decoder()
     kinds = kinds_of(model, mesh.size())
+    adapted = {name: each for name, each in decoder.named_modules() if name in kinds and is_adapted(each)}
     styles: dict[str, ParallelStyle] = {}
     for name, kind in kinds.items():
         if kind != OF_A_HEAD:
-            styles[name] = ColwiseParallel() if kind == COLUMNS else RowwiseParallel()
+            layer = f"{name}.base_layer" if name in adapted else name
+            styles[layer] = ColwiseParallel() if kind == COLUMNS else RowwiseParallel()
     # No rank sends anything: each takes its part by itself.
     parallelize_module(decoder, mesh, styles, src_data_rank=None)
+    for name, module in adapted.items():
+        split_adapter(module, mesh, by_rows=kinds[name] != COLUMNS)
     for name in {parent(name) for name, kind in kinds.items() if kind == COLUMNS}:
         # Once for all layers split by columns that have one input, so that its gradient is summed once.
         decoder.get_submodule(name).register_forward_pre_hook(partial(_mark, mesh), with_kwargs=True)
@@ -58,27 +71,13 @@ def split(model: Any, mesh: DeviceMesh) -> None:
     for module in of_words:
         _keep_part(module, mesh, made)
     for experts in stacked_experts(model).values():
-        names = _distribute(experts, mesh, OWN, made)
+        names = distribute(experts, mesh, OWN, made)
         have_part(experts, mesh)
-        own = partial(_with_local, experts, names, OWN, experts.forward)
+        own = partial(with_local, experts, names, OWN, experts.forward)
         experts.forward = partial(of_all_ranks, experts, mesh, own)
     for module in model.modules():
         if module not in of_words:
             _keep_whole(module, mesh, Partial() if module in of_heads else Replicate(), made)
-
-
-def whole_on_each(parameter: Tensor) -> bool:
-    """Whether every rank has all of a parameter's numbers now."""
-    return not isinstance(parameter, DTensor) or all(each.is_replicate() for each in parameter.placements)
-
-
-def local(parameter: Tensor, gradient: Placement | None = None) -> Tensor:
-    """This rank's numbers of a parameter. `gradient`: what a rank computes of the gradient from them, all of
-    it by default; with `Partial` that has to be summed over the tensor group."""
-    if not isinstance(parameter, DTensor):
-        return parameter
-    found: Tensor = parameter.to_local(grad_placements=[gradient or Replicate()])
-    return found
 
 
 def _mark(
@@ -105,25 +104,10 @@ def _divided(model: Any, ranks: int) -> tuple[nn.Module, ...]:
 
 def _keep_part(module: nn.Module, mesh: DeviceMesh, made: dict[nn.Parameter, nn.Parameter]) -> None:
     """Let every rank have its part of the vocabulary of embeddings or of a head."""
-    _distribute(module, mesh, Shard(0), made)
+    distribute(module, mesh, Shard(0), made)
     if isinstance(module, nn.Embedding):
         words: Any = module
         words.forward = partial(embed, module, module.forward)
-
-
-def _distribute(
-    module: nn.Module, mesh: DeviceMesh, placement: Placement, made: dict[nn.Parameter, nn.Parameter]
-) -> list[str]:
-    """Make DTensors of the module's own parameters, as far as they are none; the names of these."""
-    names = [name for name, each in module.named_parameters(recurse=False) if not isinstance(each, DTensor)]
-    for name in names:
-        plain = module._parameters[name]
-        assert plain is not None
-        if plain not in made:
-            spread = distribute_tensor(plain, mesh, [placement], src_data_rank=None)
-            made[plain] = nn.Parameter(spread, requires_grad=plain.requires_grad)
-        module.register_parameter(name, made[plain])
-    return names
 
 
 def _keep_whole(
@@ -131,29 +115,9 @@ def _keep_whole(
 ) -> None:
     """Let every rank have the module's own parameters, as far as they are not split, and compute with them
     as without a group. `made`: what parameters became, of which tied ones stay one."""
-    names = _distribute(module, mesh, Replicate(), made)
+    names = distribute(module, mesh, Replicate(), made)
     if names:
-        module.forward = partial(_with_local, module, names, gradient, module.forward)
-
-
-def _with_local(
-    module: nn.Module,
-    names: list[str],
-    gradient: Placement,
-    forward: Callable[..., Any],
-    *arguments: Any,
-    **named: Any,
-) -> Any:
-    """`forward` of the module, computed with plain tensors in the place of its parameters: what operators
-    make of DTensors' gradients depends on their sizes."""
-    kept = {name: module._parameters[name] for name in names}
-    for name, parameter in kept.items():
-        assert parameter is not None
-        module._parameters[name] = local(parameter, gradient)  # type: ignore[assignment]
-    try:
-        return forward(*arguments, **named)
-    finally:
-        module._parameters.update(kept)
+        module.forward = partial(with_local, module, names, gradient, module.forward)
 
 
 def on_meta(model: nn.Module) -> None:

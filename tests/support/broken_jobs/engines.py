@@ -56,11 +56,6 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.async.weightSync.push.kvAfterUpdate",
         "kvAfterUpdate must be recompute unless inFlight is keep",
     ),
-    "an adapter in tensor groups": (
-        {"training.adapter": {}, "pools.trainer.replicas": 2, "training.parallel": {"tensorParallel": 2}},
-        f"{TRAINING}.parallel.tensorParallel",
-        "parallel.tensorParallel must be 1 with adapter",
-    ),
     "an adapter in main memory": (
         {
             "accelerator": "nvidia",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rljob_api.adapter import Adapter
 from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
 from rljob_runtime.parallel.micro_batches import Item
@@ -105,6 +106,8 @@ class Case:
     """What the ranks run on; a rank has the device of its number."""
     experts: Literal["grouped", "eager"] = "grouped"
     """How those of a model that has any are multiplied."""
+    adapter: dict[str, Any] | None = None
+    """`training.adapter`, which is trained in place of the model; neither of its matrices is 0."""
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
@@ -125,6 +128,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.parallel.rank_layout import RankLayout
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer import hdp_attention
+    from rljob_runtime.trainer.adapter import BaseModel, add_adapter
     from rljob_runtime.trainer.attention_choice import Heads, choose_attention
     from rljob_runtime.trainer.context_parallel import Sharing
     from rljob_runtime.trainer.group_scatter import broadcast_outlines
@@ -146,6 +150,9 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         master = torch.promote_types(dtype, torch.float32)
         again: ActivationCheckpointing = "full" if recompute else "none"
         policy = load_policy(folder, Distribution(), master, again, case.experts)
+        if adapter is not None and folder == case.folder:
+            add_adapter(folder, policy.model, adapter, seed=0, weights=True)
+            without_zeros(policy.model)
         if dtype == torch.float64:
             compute_as_given(policy.model)
         return shard(policy, device, dtype, Sharding(case.copy, tensor=case.tensor))
@@ -153,8 +160,11 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
     parallel = {"tensorParallel": case.tensor, "maxTokensPerMicroBatch": case.pass_tokens}
     job = trainer_job(case.algorithm, schedule=schedule, parallel=parallel, ranks=world_size)
+    adapter = Adapter.model_validate(case.adapter) if case.adapter is not None else None
     policy = model(case.recompute)
-    reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
+    reference = None
+    if "kl" in case.algorithm:
+        reference = model(False).requires_grad_(False) if adapter is None else BaseModel(policy)
     teacher = model(False, case.teacher).requires_grad_(False) if case.teacher is not None else None
     optimizer = _recording(policy, job.spec.training.optimizer)
     layout = RankLayout(rank, world_size, case.tensor)
@@ -197,6 +207,16 @@ def join(rank: int, world_size: int, store: Path, backend: str = "gloo") -> None
         backend, store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
         timeout=timedelta(seconds=200),
     )  # fmt: skip
+
+
+def without_zeros(model: Any) -> None:
+    """Give an adapter a B that is not 0, as it is at the beginning, where A has no gradient."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in sorted(model.named_parameters()):
+        if ".lora_B." in name:
+            parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator)
 
 
 def compute_as_given(model: Any) -> None:
@@ -261,7 +281,8 @@ def _recording(policy: Any, settings: Any) -> Any:
             self.gradients.append(found)
             super().clip()
 
-    return Recording(policy.parameters(), settings, 10)
+    trained = [each for each in policy.parameters() if each.requires_grad]
+    return Recording(trained, settings, 10)
 
 
 def worst(found: Sequence[Gradients], expected: Sequence[Gradients]) -> float:

@@ -1,30 +1,21 @@
 """What becomes of a model's parameters in a tensor group; that what is trained is right is tested with ranks
 (tests/runtime/test_trainer_tensor.py)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.tensor_experts import own_numbers
-from rljob_runtime.trainer.tensor_parallel import local, on_meta, split, whole_on_each
+from rljob_runtime.trainer.tensor_parallel import on_meta, split
+from rljob_runtime.trainer.tensor_parameters import local, whole_on_each
 from rljob_runtime.trainer.tensor_sums import reached
-
-
-@pytest.fixture
-def mesh() -> Iterator[DeviceMesh]:
-    """Of two ranks, of which the other one does not exist."""
-    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)  # type: ignore[no-untyped-call]
-    yield init_device_mesh("cpu", (2,))
-    dist.destroy_process_group()
 
 
 def model_of(family: str = "qwen3", tied: bool = True, **changes: Any) -> Any:
