@@ -60,6 +60,22 @@ def test_gradients_are_those_of_one_process(ranks: RankProcesses, tmp_path: Path
         assert_same_metrics(each, metrics, 1e-6, near=1e-6)
 
 
+def test_gradients_of_an_adapter_in_a_pair(ranks: RankProcesses, tmp_path: Path) -> None:
+    adapter = {"rank": 4, "alpha": 12}
+    case = Case(
+        tiny_model(tmp_path / "model"),
+        algorithm=KL,
+        accelerator=ACCELERATOR,
+        pass_tokens=128,
+        adapter=adapter,
+    )
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(2, take_step, replace(case, tensor=2))
+    assert worst(found[0][1], gradients) <= EXACT
+    for each, _ in found:
+        assert_same_metrics(each, metrics)
+
+
 @pytest.mark.parametrize("how", ["grouped", "eager"])
 def test_gradients_of_experts_by_parts(ranks: RankProcesses, tmp_path: Path, how: Any) -> None:
     folder = family_model(tmp_path / "model", "qwen3_moe")
