@@ -43,6 +43,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "an adapter in tensor groups": {
         "training.adapter": {},
         "pools.trainer.replicas": 2,
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
         "training.parallel": {"tensorParallel": 2},
     },
     "an adapter of fresh tokens alone": {

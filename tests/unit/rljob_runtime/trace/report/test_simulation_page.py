@@ -99,15 +99,6 @@ def test_the_command_writes_the_page_beside_what_it_prints(
     assert "Assumed (defaults" in found
 
 
-def test_a_page_that_cannot_be_written_is_said_before_anything_is_simulated(
-    manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rljob_runtime.trace.forecast.simulate.compare", None)
-    file = manifest.with_name("missing") / "page.html"
-    assert main(["simulate", str(manifest), "--seeds", "1", "--html", str(file)]) == 1
-    assert f"rljob: the page cannot be written: {file}: No such file or directory." in capsys.readouterr().err
-
-
 def test_a_page_for_which_the_disk_has_no_room_is_named(
     manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
