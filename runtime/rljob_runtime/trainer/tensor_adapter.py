@@ -11,24 +11,30 @@ Guarantees: no sum of activations beside those of the layers themselves, forward
 is whole stays the same on all ranks of the group, as its gradient is summed over them.
 """
 
-from functools import partial
+from types import MethodType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.nn.functional import linear
 
-from rljob_runtime.trainer.tensor_parameters import distribute, local
+from rljob_runtime.trainer.tensor_parameters import Made, distribute
 from rljob_runtime.trainer.tensor_sums import added
 
 
-def split_adapter(layer: Any, mesh: DeviceMesh, by_rows: bool) -> None:
-    """Let peft's layer, whose own one is split already, compute with the ranks of the group."""
+def split_adapter(layer: Any, mesh: DeviceMesh, by_rows: bool, made: Made) -> nn.Module:
+    """Split the adapter of peft's layer, whose own one is split already. The module with the matrix of whose
+    gradient each rank has a part."""
     first, second = _matrices(layer)
-    distribute(first, mesh, Shard(1) if by_rows else Replicate())
-    distribute(second, mesh, Replicate() if by_rows else Shard(0))
-    layer.forward = partial(_sum_of_all, layer, mesh) if by_rows else partial(_own_outputs, layer)
+    distribute(first, mesh, Shard(1) if by_rows else Replicate(), made)
+    distribute(second, mesh, Replicate() if by_rows else Shard(0), made)
+    if by_rows:
+        layer.tensor_group = mesh.get_group()
+        layer.forward = MethodType(_sum_of_rows, layer)
+    # By columns peft's own way serves: A x is the same on all ranks, and B has a part of the outputs.
+    whole: nn.Module = second if by_rows else first
+    return whole
 
 
 def _matrices(layer: Any) -> tuple[Any, Any]:
@@ -42,25 +48,12 @@ def _scale(layer: Any) -> float:
     return float(scale)
 
 
-def _own_outputs(layer: Any, hidden: DTensor) -> Tensor:
-    """This rank's part of what the layer gives, for hidden states that all ranks have alike."""
-    found: Tensor = layer.base_layer(hidden)
-    if layer.disable_adapters:
-        return found
-    first, second = _matrices(layer)
-    # Where it was marked as alike, the hidden states' gradient is summed, once with that of the layer itself.
-    alike = hidden.to_local(grad_placements=[Partial()])
-    low = linear(alike, local(first.weight, Partial()))
-    return found + linear(low, local(second.weight, Shard(0))) * _scale(layer)
-
-
-def _sum_of_all(layer: Any, mesh: DeviceMesh, own: Tensor) -> Tensor:
+def _sum_of_rows(layer: Any, own: Tensor) -> Tensor:
     """What the layer gives on all ranks, by this rank's part of its inputs."""
     base = layer.base_layer
-    found = linear(own, local(base.weight, Shard(1)))
+    found = linear(own, base.weight)
     if not layer.disable_adapters:
         first, second = _matrices(layer)
-        low = linear(own, local(first.weight, Shard(1)))
-        found = found + linear(low, local(second.weight, Partial())) * _scale(layer)
-    found = added(found, mesh.get_group())
-    return found if base.bias is None else found + local(base.bias)
+        found = found + second(first(own)) * _scale(layer)
+    found = added(found, layer.tensor_group)
+    return found if base.bias is None else found + base.bias

@@ -51,8 +51,7 @@ def of_all_ranks(
         found = of_own_rows(forward, hidden, numbers, weights, count)
     if torch.is_grad_enabled() and not found.requires_grad:
         # No token chose any of them.
-        parts = (each.to_local(grad_placements=[OWN]) for each in experts.parameters())
-        found = reached(found, (hidden, weights, *parts))
+        found = reached(found, (hidden, weights, *experts.parameters()))
     return added(found, group)
 
 

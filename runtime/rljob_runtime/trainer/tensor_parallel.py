@@ -15,18 +15,14 @@ behind the head backward.
 """
 
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.nn.functional import linear
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.tensor_plan import (
@@ -40,7 +36,8 @@ from rljob_runtime.manifest.tensor_plan import (
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.trainer.tensor_adapter import split_adapter
 from rljob_runtime.trainer.tensor_experts import OWN, have_part, of_all_ranks
-from rljob_runtime.trainer.tensor_parameters import distribute, with_local
+from rljob_runtime.trainer.tensor_parameters import Made, Own, distribute, with_own
+from rljob_runtime.trainer.tensor_sums import added, entered
 from rljob_runtime.trainer.vocabulary import embed
 
 
@@ -52,45 +49,87 @@ def split(model: Any, mesh: DeviceMesh) -> None:
         raise UnsupportedModel(why)
     decoder = model.get_decoder()
     kinds = kinds_of(model, mesh.size())
-    adapted = {name: each for name, each in decoder.named_modules() if name in kinds and is_adapted(each)}
-    styles: dict[str, ParallelStyle] = {}
-    for name, kind in kinds.items():
-        if kind != OF_A_HEAD:
-            layer = f"{name}.base_layer" if name in adapted else name
-            styles[layer] = ColwiseParallel() if kind == COLUMNS else RowwiseParallel()
-    # No rank sends anything: each takes its part by itself.
-    parallelize_module(decoder, mesh, styles, src_data_rank=None)
-    for name, module in adapted.items():
-        split_adapter(module, mesh, by_rows=kinds[name] != COLUMNS)
-    for name in {parent(name) for name, kind in kinds.items() if kind == COLUMNS}:
-        # Once for all layers split by columns that have one input, so that its gradient is summed once.
-        decoder.get_submodule(name).register_forward_pre_hook(partial(_mark, mesh), with_kwargs=True)
-    of_heads = {decoder.get_submodule(name) for name, kind in kinds.items() if kind == OF_A_HEAD}
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    made: Made = {}
     of_words = _divided(model, mesh.size())
     for module in of_words:
         _keep_part(module, mesh, made)
+    summed: set[nn.Module] = set()
+    for name, kind in kinds.items():
+        module = decoder.get_submodule(name)
+        if kind == OF_A_HEAD:
+            summed.add(module)
+            continue
+        _split_layer(module, mesh, kind == COLUMNS, made)
+        if is_adapted(module):
+            summed.add(split_adapter(module, mesh, kind != COLUMNS, made))
+    for name in {parent(name) for name, kind in kinds.items() if kind == COLUMNS}:
+        # Once for all layers split by columns that have one input, so that its gradient is summed once.
+        module = decoder.get_submodule(name)
+        module.tensor_group = mesh.get_group()
+        module.register_forward_pre_hook(_enter, with_kwargs=True)
     for experts in stacked_experts(model).values():
-        names = distribute(experts, mesh, OWN, made)
+        distribute(experts, mesh, OWN, made)
         have_part(experts, mesh)
-        own = partial(with_local, experts, names, OWN, experts.forward)
-        experts.forward = partial(of_all_ranks, experts, mesh, own)
+        experts.forward = partial(of_all_ranks, experts, mesh, experts.forward)
+    _compute_with_own(model, mesh, set(of_words), summed, made)
+
+
+def _compute_with_own(
+    model: Any, mesh: DeviceMesh, done: set[nn.Module], summed: set[nn.Module], made: Made
+) -> None:
+    """Let each module but those of `done` compute with the rank's own numbers of its parameters. `summed`:
+    modules of whose whole parameters' gradients a rank has a part."""
+    blocks = set(model._no_split_modules or ())
     for module in model.modules():
-        if module not in of_words:
-            _keep_whole(module, mesh, Partial() if module in of_heads else Replicate(), made)
+        if module in done:
+            continue
+        # Those of a block together, outside of what may be compiled.
+        together = type(module).__name__ in blocks or is_adapted(module)
+        within = list(module.modules()) if together else [module]
+        done.update(within)
+        own = [each for part in within for each in _kept(part, mesh, part in summed, made)]
+        if own:
+            module.forward = partial(with_own, own, module.forward)
 
 
-def _mark(
-    mesh: DeviceMesh, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
+def _split_layer(module: Any, mesh: DeviceMesh, by_columns: bool, made: Made) -> None:
+    """Let each rank have its part of a linear layer; of one with an adapter, of the layer in it."""
+    layer = module.base_layer if is_adapted(module) else module
+    if by_columns:
+        distribute(layer, mesh, Shard(0), made)
+        return
+    distribute(layer, mesh, Shard(1), made, only="weight")
+    # Bound to it, and not a function of its own: layers that are alike share what is compiled.
+    layer.tensor_group = mesh.get_group()
+    layer.forward = MethodType(_sum_of_rows, layer)
+
+
+def _sum_of_rows(layer: Any, own: Tensor) -> Tensor:
+    """What a layer gives on all ranks, by this rank's part of its inputs."""
+    found = added(linear(own, layer.weight), layer.tensor_group)
+    return found if layer.bias is None else found + layer.bias
+
+
+def _kept(module: nn.Module, mesh: DeviceMesh, summed: bool, made: Made) -> list[Own]:
+    """The module's own parameters, of which every rank has those that are not split. `summed`: whether of
+    their gradients each has a part."""
+    distribute(module, mesh, Replicate(), made)
+    found = []
+    for name, each in module.named_parameters(recurse=False):
+        assert isinstance(each, DTensor)
+        (placement,) = each.placements
+        found.append(Own(module, name, Partial() if summed and placement.is_replicate() else placement))
+    return found
+
+
+def _enter(
+    module: Any, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The input of attention or of a feed-forward layer as one that all ranks have alike."""
-
-    def marked(hidden: Tensor) -> DTensor:
-        return DTensor.from_local(hidden, mesh, [Replicate()], run_check=False)
-
+    """Sum the gradients of the input of attention or of a feed-forward layer, which all ranks have alike."""
     if arguments:
-        return (marked(arguments[0]), *arguments[1:]), named
-    return arguments, named | {"hidden_states": marked(named["hidden_states"])}
+        return (*entered(arguments[:1], module.tensor_group), *arguments[1:]), named
+    (hidden,) = entered((named["hidden_states"],), module.tensor_group)
+    return arguments, named | {"hidden_states": hidden}
 
 
 def _divided(model: Any, ranks: int) -> tuple[nn.Module, ...]:
@@ -102,7 +141,7 @@ def _divided(model: Any, ranks: int) -> tuple[nn.Module, ...]:
     return () if head.weight.shape[0] % ranks else (words, head)
 
 
-def _keep_part(module: nn.Module, mesh: DeviceMesh, made: dict[nn.Parameter, nn.Parameter]) -> None:
+def _keep_part(module: nn.Module, mesh: DeviceMesh, made: Made) -> None:
     """Let every rank have its part of the vocabulary of embeddings or of a head."""
     distribute(module, mesh, Shard(0), made)
     if isinstance(module, nn.Embedding):
@@ -110,19 +149,9 @@ def _keep_part(module: nn.Module, mesh: DeviceMesh, made: dict[nn.Parameter, nn.
         words.forward = partial(embed, module, module.forward)
 
 
-def _keep_whole(
-    module: nn.Module, mesh: DeviceMesh, gradient: Placement, made: dict[nn.Parameter, nn.Parameter]
-) -> None:
-    """Let every rank have the module's own parameters, as far as they are not split, and compute with them
-    as without a group. `made`: what parameters became, of which tied ones stay one."""
-    names = distribute(module, mesh, Replicate(), made)
-    if names:
-        module.forward = partial(with_local, module, names, gradient, module.forward)
-
-
 def on_meta(model: nn.Module) -> None:
     """Put the model's parameters on the meta device; tied ones stay one, buffers stay where they are."""
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    made: Made = {}
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter not in made:

@@ -3,12 +3,15 @@
 Guarantees: tied parameters stay one; what a rank computes with are plain tensors of its own numbers.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_tensor
+
+Made: TypeAlias = dict[nn.Parameter, nn.Parameter]
+"""What parameters became."""
 
 
 def whole_on_each(parameter: Tensor) -> bool:
@@ -29,37 +32,38 @@ def distribute(
     module: nn.Module,
     mesh: DeviceMesh,
     placement: Placement,
-    made: dict[nn.Parameter, nn.Parameter] | None = None,
-) -> list[str]:
-    """Make DTensors of the module's own parameters, as far as they are none; the names of these. `made`: what
+    made: Made,
+    only: str | None = None,
+) -> None:
+    """Make DTensors of the module's own parameters, or `only` of that, as far as they are none. `made`: what
     parameters of other modules became, of which tied ones stay one."""
-    made = {} if made is None else made
-    names = [name for name, each in module.named_parameters(recurse=False) if not isinstance(each, DTensor)]
-    for name in names:
-        plain = module._parameters[name]
-        assert plain is not None
+    for name, plain in list(module.named_parameters(recurse=False)):
+        if isinstance(plain, DTensor) or only not in (None, name):
+            continue
         if plain not in made:
             spread = distribute_tensor(plain, mesh, [placement], src_data_rank=None)
             made[plain] = nn.Parameter(spread, requires_grad=plain.requires_grad)
         module.register_parameter(name, made[plain])
-    return names
 
 
-def with_local(
-    module: nn.Module,
-    names: list[str],
-    gradient: Placement,
-    forward: Callable[..., Any],
-    *arguments: Any,
-    **named: Any,
-) -> Any:
-    """`forward` of the module, computed with plain tensors in the place of its parameters: what operators
-    make of DTensors' gradients depends on their sizes."""
-    kept = {name: module._parameters[name] for name in names}
-    for name, parameter in kept.items():
+class Own(NamedTuple):
+    """A parameter, as a rank computes with it."""
+
+    module: nn.Module
+    name: str
+    gradient: Placement
+    """As of `local`."""
+
+
+def with_own(parameters: Sequence[Own], forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """`forward`, computed with plain tensors in the place of parameters: what operators make of DTensors'
+    gradients depends on their sizes, and torch's compiler does not get through them."""
+    kept = [each.module._parameters[each.name] for each in parameters]
+    for each, parameter in zip(parameters, kept, strict=True):
         assert parameter is not None
-        module._parameters[name] = local(parameter, gradient)  # type: ignore[assignment]
+        each.module._parameters[each.name] = local(parameter, each.gradient)  # type: ignore[assignment]
     try:
         return forward(*arguments, **named)
     finally:
-        module._parameters.update(kept)
+        for each, parameter in zip(parameters, kept, strict=True):
+            each.module._parameters[each.name] = parameter

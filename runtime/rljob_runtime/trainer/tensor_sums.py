@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
 from torch import Tensor
 
 
@@ -33,9 +33,10 @@ def reached(found: Tensor, inputs: Sequence[Tensor]) -> Tensor:
 
 
 def _sum(values: Tensor, group: Any) -> Tensor:
-    total = values.contiguous().clone()
-    dist.all_reduce(total, group=group)
-    return total
+    # In the form that torch's compiler takes too.
+    total = collectives.all_reduce(values.contiguous(), "sum", group)
+    found: Tensor = collectives.wait_tensor(total)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Added(torch.autograd.Function):

@@ -1,7 +1,9 @@
 """What becomes of a model's parameters in a tensor group; that what is trained is right is tested with ranks
 (tests/runtime/test_trainer_tensor.py)."""
 
+import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.compilation import Compilations
 from rljob_runtime.trainer.tensor_experts import own_numbers
 from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.trainer.tensor_parameters import local, whole_on_each
@@ -225,3 +228,28 @@ def test_numbers_of_a_rank(mesh: DeviceMesh) -> None:
     local(copies).sum().backward()  # type: ignore[no-untyped-call]
     assert isinstance(copies.grad, DTensor)
     assert copies.grad.placements == (Replicate(),)
+
+
+def test_layers_that_are_split_can_be_compiled(mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sizes that stay open, and once for all layers; without a compiler of machine code, which takes
+    long. The other rank does not exist, so that sums are those of one."""
+    plain = model_of(tied=False, attn_implementation="eager")
+    compiled = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", options=None))
+    for layer in compiled.model.layers:
+        layer.forward = torch.compile(layer.forward, dynamic=True)
+    compiling = Compilations()
+    for model in (plain, compiled):
+        split(model, mesh)
+    for tokens in (20, 7):
+        found = []
+        for model in (plain, compiled):
+            hidden = model.model(torch.arange(tokens)[None], use_cache=False).last_hidden_state
+            hidden.square().sum().backward()
+            found.append([hidden, *(local(each.grad) for each in model.model.parameters())])
+            model.zero_grad()
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other)
+    assert compiling() > 0
+    assert compiling.why() == []
+    compiling.close()
