@@ -17,7 +17,7 @@ from rljob_client.credentials import find_credentials
 from tests.support.operator.kube_site import ProxiedSite, Site, proxied_site, site
 from tests.support.runtime.prepared import prepared_workers
 from tests.support.runtime.ray_pods import RayPods
-from tests.support.scheduling import LONG_OF_APISERVER, Together, unit_of_apiserver
+from tests.support.scheduling import Together, unit_of_apiserver
 from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
 
 HERE = Path(__file__).parent
@@ -52,9 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How several workers (`-n`), each with a cluster of its own, share the tests."""
-    return Together(
-        config, log, lambda nodeid: unit_of_apiserver(nodeid, config.stash[CHOSEN]), LONG_OF_APISERVER
-    )
+    return Together(config, log, lambda nodeid: unit_of_apiserver(nodeid, config.stash[CHOSEN]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,13 +12,13 @@ from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.server import QueueServer
 from tests.support.runtime.queue_site import sites
 from tests.support.runtime.rank_processes import RankProcesses
-from tests.support.scheduling import LONG_OF_RUNTIME, Together, unit_of_runtime
+from tests.support.scheduling import Together, unit_of_runtime
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How several workers (`-n`) share the tests."""
-    return Together(config, log, unit_of_runtime, LONG_OF_RUNTIME)
+    return Together(config, log, unit_of_runtime)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,11 +4,11 @@ In a conftest.py:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(config, log):
-        return Together(config, log, unit_of_runtime, LONG_OF_RUNTIME)
+        return Together(config, log, unit_of_runtime)
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,6 @@ TOGETHER = {
 """Files of the API server's tests, and the unit that all their tests belong to: they share a cluster of their
 own, or hundreds of objects that each worker would make again, or each needs a core, so that several at once
 would only wait for each other."""
-
-LONG_OF_APISERVER = ("runs", "releases", "the chart")
-LONG_OF_RUNTIME = tuple(
-    f"tests/runtime/test_{each}"
-    for each in ("run_faults.py::test_a_killed_engine_core", "run_adapter", "served_teacher", "staged_model")
-)
-"""Units, by how they begin, that take long for their few tests: were they not first, the other workers would
-wait for them in the end."""
 
 
 def unit_of_apiserver(nodeid: str, chosen: str) -> str:
@@ -56,30 +48,15 @@ def unit_of_runtime(nodeid: str) -> str:
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Each worker takes one unit of tests after the other: the `long` ones, then those with most tests."""
+    """Each worker takes one unit of tests after the other; the units with most tests go first."""
 
-    def __init__(
-        self, config: pytest.Config, log: Any, unit: Callable[[str], str], long: Sequence[str] = ()
-    ) -> None:
-        """`unit` names what a test, given by its node id, belongs to; `long`: how the names of those begin
-        that go first, in this order."""
+    def __init__(self, config: pytest.Config, log: Any, unit: Callable[[str], str]) -> None:
+        """`unit` names what a test, given by its node id, belongs to."""
         super().__init__(config, log)
         self._unit = unit
-        self._long = long
 
     def _split_scope(self, nodeid: str) -> str:
         return self._unit(nodeid)
-
-    def _assign_work_unit(self, node: Any) -> None:
-        waiting = (
-            (place, name)
-            for place, each in enumerate(self._long)
-            for name in self.workqueue
-            if name.startswith(each)
-        )
-        if (first := min(waiting, default=None)) is not None:
-            self.workqueue.move_to_end(first[1], last=False)
-        super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
         # A worker begins a test once it knows the next one. The original hands out two more beforehand, and

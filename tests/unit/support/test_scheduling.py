@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scheduling import (
-    LONG_OF_APISERVER,
-    LONG_OF_RUNTIME,
-    TOGETHER,
-    unit_of_apiserver,
-    unit_of_runtime,
-)
+from tests.support.scheduling import TOGETHER, unit_of_apiserver, unit_of_runtime
 
 ROOT = Path(__file__).parents[3]
 CONTRACT = "tests/runtime/test_engine_contract.py"
@@ -57,18 +51,10 @@ def test_files_that_stay_together_exist():
     assert {each for each in TOGETHER if not (ROOT / "tests" / "apiserver" / each).exists()} == set()
 
 
-def test_units_that_go_first_exist():
-    assert set(LONG_OF_APISERVER) <= set(TOGETHER.values())
-    for begin in LONG_OF_RUNTIME:
-        file, _, test = begin.partition("::")
-        [found] = ROOT.glob(f"{file.removesuffix('.py')}.py")
-        assert f"def {test}" in found.read_text()
-
-
 CONFTEST = """
 from tests.support.scheduling import Together
 def pytest_xdist_make_scheduler(config, log):
-    return Together(config, log, lambda nodeid: nodeid.split("[")[1][0], "ed")
+    return Together(config, log, lambda nodeid: nodeid.split("[")[1][0])
 """
 TESTS = """
 import os, pytest
@@ -92,5 +78,3 @@ def test_units_stay_together_and_every_test_runs_once(tmp_path, monkeypatch):
     assert sorted(name for _, name in told) == ["a1", "a2", "a3", "b1", "b2", "c1", "d1", "e1"]
     for unit in "ab":
         assert len({worker for worker, name in told if name[0] == unit}) == 1
-    firsts = dict(reversed(told))
-    assert sorted(firsts.values()) == ["d1", "e1"]
