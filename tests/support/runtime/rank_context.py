@@ -1,4 +1,8 @@
-"""How tests start trainer ranks: forked from a server that has imported and made what all of them need."""
+"""How tests start trainer ranks: forked from a server that has imported and made what all of them need.
+
+Where there are accelerators the server has imported nothing: what asks for one at its import, as packages of
+kernels do, must not be forked, and which packages are installed there is not known.
+"""
 
 import multiprocessing
 import os
@@ -6,12 +10,15 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from unittest.mock import patch
 
+import torch
+
 
 def rank_context() -> ForkServerContext:
     """The context whose processes are ranks."""
     # Not fork: torch's threads do not survive it.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.runtime.rank_imports"])
+    imported = [] if torch.cuda.device_count() else ["tests.support.runtime.rank_imports"]
+    context.set_forkserver_preload(imported)
     # The server keeps the environment that it starts with, and a vLLM engine of this process has left
     # what turns torch.compile off.
     with patch.dict(os.environ):
