@@ -74,6 +74,32 @@ def _engines_left(pool: str) -> Rule:
     )
 
 
+def _steps_hold_requests() -> Rule:
+    path, most = "training.rollout.engine.vllm.maxBatchedTokens", "training.rollout.maxRunningRequests"
+    shared, heavy = "pools.fastRollout.enginesPerAccelerator", "pools.heavyRollout"
+
+    def holds(spec: "Spec") -> bool:
+        tokens = value_at(spec, path)
+        return tokens is None or tokens * _sharing(spec) >= value_at(spec, most)
+
+    engine = "training.rollout.engine"
+    unset = " || ".join(f"!has(self.{each})" for each in (engine, f"{engine}.vllm", path))
+    return Rule(
+        f"{path} must not be below {most}, of which each of {shared} engines runs its part: vLLM makes no"
+        " engine that runs more requests than its steps have tokens",
+        f"{unset} || self.{path} * (self.{heavy}.replicas > 0 || has(self.{heavy}.maxReplicas)"
+        f" ? 1 : self.{shared}) >= self.{most}",
+        holds,
+        (path, most),
+    )
+
+
+def _sharing(spec: "Spec") -> int:
+    """The fewest vLLM engines that share the maxRunningRequests of a rollout worker."""
+    heavy = spec.pools.heavy_rollout
+    return 1 if heavy.replicas or heavy.max_replicas else spec.pools.fast_rollout.engines_per_accelerator
+
+
 def _shard_groups_fit() -> Rule:
     size = "training.parallel.shardGroupSize"
     replicas, each = "pools.trainer.replicas", "pools.trainer.acceleratorsPerWorker"
@@ -180,6 +206,7 @@ class Spec(Model):
         *ACCELERATOR_RULES,
         *(_probe_needs(pool) for pool in ("fastRollout", "heavyRollout")),
         *(_engines_left(pool) for pool in ("fastRollout", "heavyRollout")),
+        _steps_hold_requests(),
         _shard_groups_fit(),
         _tensor_groups_fit(),
         Rule(

@@ -60,8 +60,9 @@ class VllmEngine(Model):
     """KV cache of an engine on CPUs, in GiB. Must hold the longest sample."""
     max_batched_tokens: int | None = Field(default=None, ge=32, le=1048576)
     """Most tokens in one engine step, so that it limits how fast prompts are computed, and after an update
-    the responses so far. Default: what vLLM takes for batches of prompts: 4096 on CPUs, 16384 on GPUs with 70
-    GiB and more that are no A100, 8192 otherwise. The memory of such a step is part of the engine's."""
+    the responses so far. Not below maxRunningRequests. Default: what vLLM takes for batches of prompts: 4096
+    on CPUs, 16384 on GPUs with 70 GiB and more that are no A100, 8192 otherwise; maxRunningRequests where
+    that is more. The memory of such a step is part of the engine's."""
     prefix_caching: bool = True
     """Share the KV cache of equal prompt prefixes."""
     speculation: Speculation | None = None

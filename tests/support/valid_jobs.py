@@ -7,6 +7,15 @@ from tests.support.jobs import REMOVED
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
     "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
+    "steps with a token for each request": {
+        "training.rollout.engine": {"vllm": {"maxBatchedTokens": 32}},
+        "training.rollout.maxRunningRequests": 32,
+    },
+    "steps with a token for each request of an engine's part": {
+        "accelerator": "nvidia",
+        "pools.fastRollout": {"enginesPerAccelerator": 2, "cpusPerWorker": 3},
+        "training.rollout.engine": {"vllm": {"maxBatchedTokens": 128}},
+    },
     "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
     "tensor groups with experts": {
         "accelerator": "nvidia",

@@ -16,6 +16,11 @@ _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM makes room for; adapters of lower ranks fit."""
 
 
+_USUAL_TOKENS: dict[Accelerator, int] = {"cpu": 4096, "nvidia": 8192, "ascend": 8192}
+"""What vLLM takes at least for the tokens of a step, where it is not told. It makes no engine that runs more
+requests than that."""
+
+
 @dataclass(frozen=True)
 class AdapterRoom:
     """How many adapters an engine has room for, and how large they may be."""
@@ -121,6 +126,8 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     }
     if options.max_batched_tokens is not None:
         chosen["max_num_batched_tokens"] = options.max_batched_tokens
+    elif shape.max_running > _USUAL_TOKENS[shape.accelerator]:
+        chosen["max_num_batched_tokens"] = shape.max_running
     if shape.adapters is not None:
         chosen |= {
             "enable_lora": True,

@@ -13,6 +13,21 @@ BROKEN: BrokenJobs = {
         "spec.training.rollout.engine.vllm.captureSizes",
         "captureSizes must be left out with enforceEager",
     ),
+    "steps with fewer tokens than requests": (
+        {"training.rollout.engine": {"vllm": {"maxBatchedTokens": 128}}},
+        f"{TRAINING}.rollout.engine.vllm.maxBatchedTokens",
+        "training.rollout.engine.vllm.maxBatchedTokens must not be below training.rollout.maxRunningRequests",
+    ),
+    "steps with fewer tokens than the requests of a heavy engine, which shares them with none": (
+        {
+            "accelerator": "nvidia",
+            "pools.fastRollout.enginesPerAccelerator": 2,
+            "pools.heavyRollout.maxReplicas": 1,
+            "training.rollout.engine": {"vllm": {"maxBatchedTokens": 128}},
+        },
+        f"{TRAINING}.rollout.engine.vllm.maxBatchedTokens",
+        "(training.rollout.engine.vllm.maxBatchedTokens is 128, training.rollout.maxRunningRequests is 256)",
+    ),
     "an adapter with the torch engine": (
         {"training.adapter": {}, "training.rollout.engine": {"torch": {}}},
         f"{TRAINING}.rollout.engine",
