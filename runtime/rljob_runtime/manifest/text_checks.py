@@ -19,6 +19,7 @@ from rljob_runtime.manifest.adapters import check_adapter, doubtful_rank
 from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_doubt, data_problem
+from rljob_runtime.manifest.engine_split import check_engine_split
 from rljob_runtime.manifest.evaluation_check import check_evaluation
 from rljob_runtime.manifest.head_width import check_head_width
 from rljob_runtime.manifest.teacher_check import check_teacher
@@ -102,6 +103,7 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     problems += _check_length(job, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
         problems.append(Problem(_TENSOR_PARALLEL, why))
+    problems += check_engine_split(job, _divided(job, config))
     for found in (check_cache_size(job, config), check_head_width(job, config)):
         if found is not None:
             problems.append(found)
