@@ -7,9 +7,7 @@ steps.
 Pure: a function of the job, of the number of prompts, and of where the run begins.
 """
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 from rljob_api import RLJob
 from rljob_api.training import Training
@@ -17,7 +15,7 @@ from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.protocol import PauseMode
 from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.ledger import Ledger
-from rljob_runtime.groups.oversampling import OverSampling
+from rljob_runtime.groups.oversampling import OverSampling, surplus_groups
 from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -137,8 +135,6 @@ def job_settings(
 
 
 def _surplus(training: Training, bound: Bound) -> int:
-    if training.rollout.over_sampling is None:
-        return 0
-    # By way of its text, as in `Bound`; one at least, which a rule of the RLJob demands up to rounding.
-    rate = Fraction(str(training.rollout.over_sampling.rate))
-    return max(1, math.floor(rate * bound.steps_per_version * bound.groups_per_step))
+    asked = training.rollout.over_sampling
+    groups = bound.steps_per_version * bound.groups_per_step
+    return 0 if asked is None else surplus_groups(asked.rate, groups)

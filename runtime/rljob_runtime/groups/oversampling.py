@@ -13,11 +13,19 @@ before it. So they come together, every third version, which begins no surplus.
 Pure: no clock, no I/O.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 
 CYCLE = 3
 """Aborted prompts are begun again in every third version: the last of a cycle."""
+
+
+def surplus_groups(rate: float, groups: int) -> int:
+    """Groups that are begun in a version beyond what the bound admits, where it trains so many `groups`."""
+    # By way of its text, as in `Bound`; one at least, which a rule of the RLJob demands up to rounding.
+    return max(1, math.floor(Fraction(str(rate)) * groups))
 
 
 class OverSampling:

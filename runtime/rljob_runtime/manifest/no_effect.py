@@ -3,12 +3,15 @@
 Pure.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rljob_api import RLJob
 from rljob_api.errors import Path, Problem
 from rljob_api.job import Spec
+from rljob_api.training import Training
+from rljob_runtime.groups.oversampling import surplus_groups
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.probe import heavy_count
 
@@ -20,7 +23,11 @@ def without_effect(job: RLJob) -> Iterator[Problem]:
     spec = job.spec
     yield from _shared_accelerators(spec)
     yield from _probed_cohorts(spec)
+    yield from _cohorts_beyond_admission(spec)
     yield from _surplus_without_places(spec)
+    yield from _fractions_of_a_group(spec)
+    yield from _queue_of_a_step(spec)
+    yield from _masks_of_nothing(spec)
     yield from _kept_caches(spec)
     yield from _unshared_samples(spec)
     yield from _unheld_weights(spec)
@@ -59,6 +66,25 @@ def _probed_cohorts(spec: Spec) -> Iterator[Problem]:
         )
 
 
+def _cohorts_beyond_admission(spec: Spec) -> Iterator[Problem]:
+    routing = spec.training.rollout.routing
+    if routing is None or routing.probe is None or routing.probe.cohort_prompts is None:
+        return
+    asked, share, most = routing.probe.cohort_prompts, routing.probe.heavy_share, _under_way(spec.training)
+    if asked <= most:
+        return
+    why, more = ": prompts are compared only once the fast pool has nothing else to do", ""
+    if heavy_count(most, share) == 0:
+        why = f", of which heavyShare {share:g} is rounded to none: no response goes to the heavy pool, and"
+        why, more = f"{why} none has a cap", ", and raise heavyShare"
+    yield Problem(
+        (*_TRAINING, "rollout", "routing", "probe", "cohortPrompts"),
+        f"is {asked}, and no more than {most} prompts are under way at a time (async.maxStaleness, "
+        f"async.queueCapacity), so that no cohort is ever whole{why}. Set it to {most} or less, or leave it "
+        f"out{more}",
+    )
+
+
 def _surplus_without_places(spec: Spec) -> Iterator[Problem]:
     training = spec.training
     capacity, samples = training.async_.queue_capacity, training.rollout.samples_per_prompt
@@ -74,17 +100,79 @@ def _surplus_without_places(spec: Spec) -> Iterator[Problem]:
         )
 
 
+def _fractions_of_a_group(spec: Spec) -> Iterator[Problem]:
+    training, bound = spec.training, spec.training.async_.max_staleness
+    if bound == 0 or _ahead(training):
+        return
+    groups = _of_a_version(training)
+    yield Problem(
+        (*_TRAINING, "async", "maxStaleness"),
+        f"is {bound:g}, less than one of the {groups} prompts of a weight version, so that none is begun "
+        f"ahead: the same as 0. Set it to {_tidy(1 / groups)} or more, or to 0",
+    )
+
+
+def _queue_of_a_step(spec: Spec) -> Iterator[Problem]:
+    training, groups = spec.training, spec.training.groups_per_step
+    if not _ahead(training) or _under_way(training) > groups:
+        return
+    samples = training.rollout.samples_per_prompt
+    yield Problem(
+        (*_TRAINING, "async", "queueCapacity"),
+        f"is {training.async_.queue_capacity}, which has places for the {groups} prompts of one step: "
+        "engines begin nothing while it is trained, whatever async.maxStaleness "
+        f"({training.async_.max_staleness:g}) admits. Raise it to {(groups + 1) * samples} or more, or leave "
+        "it out",
+    )
+
+
+def _masks_of_nothing(spec: Spec) -> Iterator[Problem]:
+    training = spec.training
+    if training.async_.stale_tokens == "wait" or (
+        _ahead(training) and _under_way(training) > training.groups_per_step
+    ):
+        return
+    cause = "maxStaleness" if not _ahead(training) else "queueCapacity"
+    yield Problem(
+        (*_TRAINING, "async", "staleTokens"),
+        f"is mask, and with this async.{cause} each step trains all that is under way, so that nothing "
+        "outlives the bound: take it out, or raise that",
+    )
+
+
 def _kept_caches(spec: Spec) -> Iterator[Problem]:
-    ahead, push = spec.training.async_, spec.training.async_.weight_sync.push
-    if push is None or push.kv_after_update == "recompute" or ahead.max_staleness > 0:
+    training, push = spec.training, spec.training.async_.weight_sync.push
+    if push is None or push.kv_after_update == "recompute" or _ahead(training):
         return
     # Of what is begun beyond a step something may still run when its weights come.
-    if spec.training.rollout.over_sampling is None:
+    if training.rollout.over_sampling is None:
         yield Problem(
             (*_TRAINING, "async", "weightSync", "push", "kvAfterUpdate"),
-            "is keep, and with async.maxStaleness 0 no response is under way when new weights come: take it "
-            "out, or raise that",
+            f"is keep, and with async.maxStaleness {training.async_.max_staleness:g} no response is under "
+            "way when new weights come: take it out, or raise that",
         )
+
+
+def _ahead(training: Training) -> int:
+    """How many prompts beyond those of a weight version async.maxStaleness lets begin."""
+    return Bound.of(training).most_outstanding - _of_a_version(training)
+
+
+def _under_way(training: Training) -> int:
+    """Most prompts that are begun and neither trained nor aborted."""
+    most, capacity = Bound.of(training).most_outstanding, training.async_.queue_capacity
+    if (more := training.rollout.over_sampling) is not None:
+        most += surplus_groups(more.rate, _of_a_version(training))
+    return most if capacity is None else min(most, capacity // training.rollout.samples_per_prompt)
+
+
+def _of_a_version(training: Training) -> int:
+    return training.groups_per_step * training.async_.steps_per_version
+
+
+def _tidy(share: float) -> str:
+    """A share that is no less, of a few digits."""
+    return f"{math.ceil(share * 10_000) / 10_000:g}"
 
 
 def _unshared_samples(spec: Spec) -> Iterator[Problem]:

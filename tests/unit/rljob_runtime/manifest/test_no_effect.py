@@ -54,6 +54,52 @@ def told(changes: dict[str, Any]) -> list[str]:
             id="all prompts are heavy",
         ),
         pytest.param(
+            {PROBE: {"probe": {"cohortPrompts": 9, "heavyShare": 0.5}}, HEAVY: {"replicas": 1}},
+            "routing.probe.cohortPrompts: is 9, and no more than 8 prompts are under way at a time "
+            "(async.maxStaleness, async.queueCapacity), so that no cohort is ever whole: prompts are "
+            "compared only once the fast pool has nothing else to do. Set it to 8 or less, or leave it out",
+            id="cohorts that are never whole",
+        ),
+        pytest.param(
+            {PROBE: {"probe": {"cohortPrompts": 1000, "heavyShare": 0.001}}, HEAVY: {"replicas": 1}},
+            "cohort is ever whole, of which heavyShare 0.001 is rounded to none: no response goes to the "
+            "heavy pool, and none has a cap. Set it to 8 or less, or leave it out, and raise heavyShare",
+            id="cohorts of which none is heavy",
+        ),
+        pytest.param(
+            {
+                PROBE: {"probe": {"cohortPrompts": 7, "heavyShare": 0.5}},
+                ASYNC: {"queueCapacity": 55},
+                HEAVY: {"replicas": 1},
+            },
+            "routing.probe.cohortPrompts: is 7, and no more than 6 prompts are under way at a time",
+            id="cohorts that find no places",
+        ),
+        pytest.param(
+            {ASYNC: {"maxStaleness": 0.2}},
+            "async.maxStaleness: is 0.2, less than one of the 4 prompts of a weight version, so that none is "
+            "begun ahead: the same as 0. Set it to 0.25 or more, or to 0",
+            id="less than a prompt ahead",
+        ),
+        pytest.param(
+            {ASYNC: {"maxStaleness": 0.05, "stepsPerVersion": 3}},
+            "less than one of the 12 prompts of a weight version, so that none is begun ahead: the same as "
+            "0. Set it to 0.0834 or more",
+            id="less than a prompt of several steps ahead",
+        ),
+        pytest.param(
+            {ASYNC: {"queueCapacity": 39}},
+            "async.queueCapacity: is 39, which has places for the 4 prompts of one step: engines begin "
+            "nothing while it is trained, whatever async.maxStaleness (1) admits. Raise it to 40 or more",
+            id="places for a step alone",
+        ),
+        pytest.param(
+            {ASYNC: {"staleTokens": "mask", "maxStaleness": 0}},
+            "async.staleTokens: is mask, and with this async.maxStaleness each step trains all that is under "
+            "way, so that nothing outlives the bound: take it out, or raise that",
+            id="nothing is stale",
+        ),
+        pytest.param(
             {**OVER, ASYNC: {"queueCapacity": 64}, PROMPTS: 4},
             "overSampling: begins groups beyond the 8 that async.maxStaleness admits, and "
             "async.queueCapacity has places for 8 (64 samples), so that none is begun: raise that to 72 or",
@@ -126,6 +172,13 @@ def test_without_effect(changes: dict[str, Any], words: str) -> None:
         {**OVER, ASYNC: {"queueCapacity": 72}, PROMPTS: 4},
         {**OVER, PROMPTS: 4},
         {ASYNC: {**KEEP, "maxStaleness": 0.5}},
+        {ASYNC: {"maxStaleness": 0.25, "staleTokens": "mask"}},
+        {ASYNC: {"maxStaleness": 0.09, "stepsPerVersion": 3}},
+        {ASYNC: {"queueCapacity": 40, "staleTokens": "mask"}},
+        {ASYNC: {"queueCapacity": 32, "maxStaleness": 0}},
+        {PROBE: {"probe": {"cohortPrompts": 8}}, HEAVY: {"replicas": 1}},
+        {**OVER, PROBE: {"probe": {"cohortPrompts": 9}}, HEAVY: {"replicas": 1}},
+        {PROBE: {"probe": {"cohortPrompts": 6}}, ASYNC: {"queueCapacity": 48}, HEAVY: {"replicas": 1}},
         {ASYNC: {**KEEP, "maxStaleness": 0}, **OVER},
         {CONTEXT: {"fixed": {"degree": 2}, "attention": "ulysses"}, RANKS: 2},
         {CONTEXT: {"hybrid": {}}, RANKS: 1, HOLD: False},
@@ -136,3 +189,17 @@ def test_without_effect(changes: dict[str, Any], words: str) -> None:
 )
 def test_with_effect(changes: dict[str, Any]) -> None:
     assert told(changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({ASYNC: {"queueCapacity": 32, "staleTokens": "mask"}}, ["queueCapacity", "staleTokens"]),
+        (
+            {ASYNC: {**KEEP, "maxStaleness": 0.2, "staleTokens": "mask"}},
+            ["maxStaleness", "staleTokens", "kvAfterUpdate"],
+        ),
+    ],
+)
+def test_all_that_is_without_effect(changes: dict[str, Any], fields: list[str]) -> None:
+    assert [each.partition(": ")[0].rpartition(".")[2] for each in told(changes)] == fields
