@@ -43,6 +43,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _response_losses(training)
     yield from _few_steps(training, prompts)
     yield from _old_samples(training, prompts)
+    yield from _ranks_without_samples(job)
     yield from _optimizer_without_cpus(job)
     yield from _engines_without_cpus(job)
     yield from _slow_drafts(job)
@@ -207,6 +208,28 @@ def _impossible_rates(training: Training) -> Iterator[Problem]:
             f"(samplesPerPrompt) a multiple of 1/{samples} passes, so that every group is refused as long as "
             "maxRefill lets it. Widen the range",
         )
+
+
+def _ranks_without_samples(job: RLJob) -> Iterator[Problem]:
+    spec, schedule, samples = (
+        job.spec,
+        job.spec.training.schedule,
+        job.spec.training.rollout.samples_per_prompt,
+    )
+    asked, ranks, tensor = spec.context_parallel, spec.data_ranks, spec.training.parallel.tensor_parallel
+    degree = asked.fixed.degree if asked.fixed is not None else 1
+    trained, groups = schedule.prompts_per_batch * samples, ranks // degree
+    # Where long samples are shared by need, few of them may have work for all.
+    if asked.hybrid is not None or groups <= trained:
+        return
+    idle = (groups - trained) * degree * tensor
+    yield Problem(
+        ("spec", "pools", "trainer"),
+        f"has {spec.trainer_ranks} ranks, of which {idle} have nothing to train: an optimizer update has "
+        f"{trained} samples (schedule.promptsPerBatch * rollout.samplesPerPrompt), and each is on "
+        f"{degree * tensor}. Raise schedule.promptsPerBatch, take fewer ranks, or let them share samples by "
+        "need (parallel.contextParallel: {hybrid: {}})",
+    )
 
 
 def _optimizer_without_cpus(job: RLJob) -> Iterator[Problem]:

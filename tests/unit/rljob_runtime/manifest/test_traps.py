@@ -40,6 +40,28 @@ def warned(changes: dict[str, Any]) -> list[str]:
             ],
         ),
         (
+            {f"{TRAINER}.replicas": 40},
+            [
+                "spec.pools.trainer: has 40 ranks, of which 8 have nothing to train: an optimizer update has "
+                "32 samples (schedule.promptsPerBatch * rollout.samplesPerPrompt), and each is on 1. Raise"
+            ],
+        ),
+        (
+            {f"{TRAINER}.replicas": 70, "training.parallel": {"tensorParallel": 2}, SAMPLES: 2},
+            ["has 70 ranks, of which 54 have nothing to train: an optimizer update has 8 samples"],
+        ),
+        (
+            {
+                f"{TRAINER}.replicas": 40,
+                "training.parallel": {"contextParallel": {"fixed": {"degree": 4}}},
+                SAMPLES: 2,
+            },
+            [
+                "of which 8 have nothing to train: an optimizer update has 8 samples "
+                "(schedule.promptsPerBatch * rollout.samplesPerPrompt), and each is on 4."
+            ],
+        ),
+        (
             {"accelerator": "nvidia", OFFLOAD: True},
             ["spec.pools.trainer.cpusPerWorker: is 1, and with training.parallel.cpuOffload each rank"],
         ),
@@ -152,6 +174,10 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {"accelerator": "nvidia", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 2},
         {ENGINE: {"vllm": {}}, "training.rollout.temperature": 2},
         {ENGINE: {"torch": {}}, "training.rollout.temperature": 2.5},
+        {f"{TRAINER}.replicas": 32},
+        {f"{TRAINER}.replicas": 64, "training.parallel": {"tensorParallel": 2}},
+        {f"{TRAINER}.replicas": 40, "training.parallel": {"contextParallel": {"hybrid": {}}}},
+        {f"{TRAINER}.replicas": 39, "training.parallel": {"contextParallel": {"fixed": {"degree": 4}}}},
     ],
 )
 def test_as_meant(changes: dict[str, Any]) -> None:
