@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rljob_api import RLJob
 from rljob_api.errors import Path, Problem
 from rljob_api.job import Spec
+from rljob_api.rollout import VllmEngine
 from rljob_api.training import Training
 from rljob_runtime.groups.oversampling import surplus_groups
 from rljob_runtime.groups.staleness import Bound
@@ -31,6 +32,8 @@ def without_effect(job: RLJob) -> Iterator[Problem]:
     yield from _kept_caches(spec)
     yield from _unshared_samples(spec)
     yield from _unheld_weights(spec)
+    yield from _memory_of_others(spec)
+    yield from _sizes_of_no_step(spec)
     yield from _repeated(spec)
 
 
@@ -192,6 +195,41 @@ def _unheld_weights(spec: Spec) -> Iterator[Problem]:
             (*_TRAINING, "compute", "holdWeights"),
             "is false, and ranks that share samples (parallel.contextParallel) hold all weights during an "
             "update in any case: take it out, or let no samples be shared",
+        )
+
+
+def _memory_of_others(spec: Spec) -> Iterator[Problem]:
+    """What says how much memory an engine takes on another kind of accelerator. That it is the default, which
+    a cluster writes into every job, is nobody's choice."""
+    given, usual = spec.training.rollout.engine.vllm, VllmEngine()
+    if given is None:
+        return
+    path = (*_TRAINING, "rollout", "engine", "vllm")
+    if spec.accelerator != "cpu" and given.kv_cache_gi_b != usual.kv_cache_gi_b:
+        yield Problem(
+            (*path, "kvCacheGiB"),
+            f"is {given.kv_cache_gi_b:g}, and is for accelerator: cpu: on others the KV cache is what "
+            "gpuMemoryUtilization leaves of an engine's memory. Take it out, and set that",
+        )
+    if spec.accelerator == "cpu" and given.gpu_memory_utilization != usual.gpu_memory_utilization:
+        yield Problem(
+            (*path, "gpuMemoryUtilization"),
+            f"is {given.gpu_memory_utilization:g}, and engines on CPUs take main memory, of which kvCacheGiB "
+            "is their KV cache: take it out, or set that",
+        )
+
+
+def _sizes_of_no_step(spec: Spec) -> Iterator[Problem]:
+    given = spec.training.rollout.engine.vllm
+    if given is None or given.max_batched_tokens is None:
+        return
+    most = given.max_batched_tokens
+    above = sorted({size for size in given.capture_sizes or () if size > most})
+    if above:
+        yield Problem(
+            (*_TRAINING, "rollout", "engine", "vllm", "captureSizes"),
+            f"has {', '.join(map(str, above))}, and no step has more than {most} tokens (maxBatchedTokens): "
+            "vLLM captures no graph for them. Take them out, or raise that",
         )
 
 

@@ -22,6 +22,7 @@ CONTEXT, HOLD, RANKS = (
     "training.compute.holdWeights",
     "pools.trainer.replicas",
 )
+VLLM = "training.rollout.engine.vllm"
 SIZES, ADAPTER, FIELDS = (
     "training.rollout.engine.vllm.captureSizes",
     "training.adapter",
@@ -121,6 +122,21 @@ def told(changes: dict[str, Any]) -> list[str]:
             id="weights are held",
         ),
         pytest.param(
+            {**GPU, VLLM: {"kvCacheGiB": 40}},
+            "vllm.kvCacheGiB: is 40, and is for accelerator: cpu: on others the KV cache is what gpuMemory",
+            id="a KV cache of main memory",
+        ),
+        pytest.param(
+            {VLLM: {"gpuMemoryUtilization": 0.4}},
+            "vllm.gpuMemoryUtilization: is 0.4, and engines on CPUs take main memory",
+            id="memory of accelerators",
+        ),
+        pytest.param(
+            {**GPU, VLLM: {"captureSizes": [8, 600, 700], "maxBatchedTokens": 512}},
+            "vllm.captureSizes: has 600, 700, and no step has more than 512 tokens (maxBatchedTokens)",
+            id="graphs of no step",
+        ),
+        pytest.param(
             {SIZES: [1, 4, 4, 8, 8, 8]},
             "vllm.captureSizes: names 4 (2 times) and 8 (3 times): once is enough. Take it out where",
             id="sizes",
@@ -171,6 +187,9 @@ def test_without_effect(changes: dict[str, Any], words: str) -> None:
         {PROBE: {"probe": {"heavyShare": 0.8}}, PROMPTS: 5, HEAVY: {"replicas": 1}},
         {**OVER, ASYNC: {"queueCapacity": 72}, PROMPTS: 4},
         {**OVER, PROMPTS: 4},
+        {**GPU, VLLM: {"kvCacheGiB": 1.0, "gpuMemoryUtilization": 0.4}},
+        {VLLM: {"kvCacheGiB": 2.0, "gpuMemoryUtilization": 0.85}},
+        {**GPU, VLLM: {"captureSizes": [8, 512], "maxBatchedTokens": 512}},
         {ASYNC: {**KEEP, "maxStaleness": 0.5}},
         {ASYNC: {"maxStaleness": 0.25, "staleTokens": "mask"}},
         {ASYNC: {"maxStaleness": 0.09, "stepsPerVersion": 3}},
