@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.training import Training
+from rljob_runtime.parallel.busy_ranks import busy_ranks, update_samples
 
 _TRAINING = ("spec", "training")
 _LOSS = (*_TRAINING, "algorithm", "policyLoss")
@@ -211,24 +212,18 @@ def _impossible_rates(training: Training) -> Iterator[Problem]:
 
 
 def _ranks_without_samples(job: RLJob) -> Iterator[Problem]:
-    spec, schedule, samples = (
-        job.spec,
-        job.spec.training.schedule,
-        job.spec.training.rollout.samples_per_prompt,
-    )
-    asked, ranks, tensor = spec.context_parallel, spec.data_ranks, spec.training.parallel.tensor_parallel
-    degree = asked.fixed.degree if asked.fixed is not None else 1
-    trained, groups = schedule.prompts_per_batch * samples, ranks // degree
+    spec, samples, asked = job.spec, update_samples(job.spec), job.spec.context_parallel
+    each = asked.fixed.degree if asked.fixed is not None else 1
     # Where long samples are shared by need, few of them may have work for all.
-    if asked.hybrid is not None or groups <= trained:
+    if asked.hybrid is not None or spec.data_ranks // each <= samples:
         return
-    idle = (groups - trained) * degree * tensor
     yield Problem(
         ("spec", "pools", "trainer"),
-        f"has {spec.trainer_ranks} ranks, of which {idle} have nothing to train: an optimizer update has "
-        f"{trained} samples (schedule.promptsPerBatch * rollout.samplesPerPrompt), and each is on "
-        f"{degree * tensor}. Raise schedule.promptsPerBatch, take fewer ranks, or let them share samples by "
-        "need (parallel.contextParallel: {hybrid: {}})",
+        f"has {spec.trainer_ranks} ranks, of which {spec.trainer_ranks - busy_ranks(spec)} have nothing to "
+        f"train: an optimizer update has {samples} samples (schedule.promptsPerBatch * "
+        f"rollout.samplesPerPrompt), and each is on {each * spec.training.parallel.tensor_parallel}. Raise "
+        "schedule.promptsPerBatch, take fewer ranks, or let them share samples by need "
+        "(parallel.contextParallel: {hybrid: {}})",
     )
 
 

@@ -87,7 +87,8 @@ class TrainerCost(Model):
     seconds_per_step: float = Field(default=1.0, ge=0, le=1e6)
     """Whatever it trains."""
     seconds_per_token: float = Field(default=1.2e-4, ge=0, le=100)
-    """Of one accelerator, for each token of prompts and responses; the ranks share the tokens."""
+    """Of one accelerator, for each token of prompts and responses; the ranks share the tokens,
+    as far as an optimizer update has samples for them."""
 
 
 class ToolUse(Model):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from rljob_api.job import Spec
 from rljob_api.pools import MOST_WORKERS
+from rljob_runtime.parallel.busy_ranks import busy_ranks
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.site import Site, Sizes, allowed, routed
 from rljob_runtime.simulate.workload import Workload
@@ -109,7 +110,7 @@ def best_sizes(
 
     widest = _splits(site.spec, accelerators, trainers)
     fitting = (_first_fitting(site.spec, sizes, accelerators) for sizes in widest)
-    splits = thinned([sizes for sizes in fitting if sizes is not None])
+    splits = thinned(_with_work(site.spec, [sizes for sizes in fitting if sizes is not None]))
     if not splits:
         raise ValueError(
             f"no pools of {accelerators} accelerators fit the job: {widest[-1].refusal(site.spec)}"
@@ -153,6 +154,18 @@ def _first_fitting(spec: Spec, widest: Sizes, accelerators: int) -> Sizes | None
     """The smallest heavy pool with which the job may have this trainer; None where it may not with any."""
     tries = (widest, *_with_heavy(spec, widest, accelerators))
     return next((sizes for sizes in tries if sizes.refusal(spec) is None), None)
+
+
+def _with_work(spec: Spec, splits: Sequence[Sizes]) -> list[Sizes]:
+    """Of splits by the trainer's size those with more ranks that have something to train than any before
+    them: the others would take from the engines what makes no step shorter."""
+    found: list[Sizes] = []
+    most = 0
+    for sizes in splits:
+        if (busy := busy_ranks(sizes.applied(spec))) > most:
+            found.append(sizes)
+            most = busy
+    return found
 
 
 def thinned(splits: Sequence[Sizes]) -> list[Sizes]:

@@ -9,6 +9,7 @@ from rljob_api.job import Spec
 from rljob_api.routing import Routing
 from rljob_api.training import Training
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.parallel.busy_ranks import busy_ranks
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.gears import capture_sizes
@@ -164,14 +165,13 @@ class Site:
 
     def job(self) -> JobModel:
         """Trainer, weight updates, bound."""
-        training, trainer = self.spec.training, self.spec.pools.trainer
+        training = self.spec.training
         capacity = training.async_.queue_capacity
         return JobModel(
             bound=Bound.of(training),
             steps=self.steps,
             trainer_seconds=self.assumptions.trainer.seconds_per_step,
-            trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token
-            / (trainer.replicas * trainer.accelerators_per_worker),
+            trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token / busy_ranks(self.spec),
             publish_seconds=self.assumptions.weight_publish_seconds,
             delivery_seconds=self.assumptions.weight_delivery_seconds,
             sync_seconds=self.assumptions.weight_sync_seconds,

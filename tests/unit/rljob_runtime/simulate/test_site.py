@@ -118,6 +118,11 @@ def test_the_trainer_s_ranks_share_the_tokens() -> None:
     assert model.trainer_seconds_per_token == pytest.approx(0.2)
 
 
+def test_ranks_beyond_the_samples_of_an_update_have_no_share_of_them() -> None:
+    changes = {"accelerator": "nvidia", "pools.trainer": {"replicas": 100, "acceleratorsPerWorker": 2}}
+    assert site(changes, ASSUMED).job().trainer_seconds_per_token == pytest.approx(0.8 / 32)
+
+
 def test_a_version_s_way_is_what_is_assumed() -> None:
     model = site(assumed=ASSUMED).job()
     assert (model.publish_seconds, model.delivery_seconds, model.sync_seconds) == (0.25, 2.5, 1.5)

@@ -209,6 +209,14 @@ def test_no_size_has_more_accelerators_than_there_are() -> None:
     assert found == sorted(found, key=lambda each: -each.samples_per_second)
 
 
+def test_no_trainer_has_ranks_without_samples() -> None:
+    """An update has 4 samples, and training is what takes long."""
+    where = site({"training.schedule.promptsPerBatch": 2})
+    slow = Assumptions.model_validate({"trainer": {"secondsPerToken": 1.0}, "weightSyncSeconds": 0.0})
+    found = best_sizes(replace(where, assumptions=slow), drawn, [0], 40)
+    assert found[0].sizes.trainer == max(each.sizes.trainer for each in found) == 4
+
+
 @pytest.mark.parametrize(
     ("changes", "size", "trainers"),
     [
