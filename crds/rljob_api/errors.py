@@ -80,6 +80,9 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         known = list(yaml_fields(owner)) if owner else []
         suggestion = nearest(str(path[-1]), known)
         listed = "" if suggestion or not known else f" (known here: {', '.join(sorted(known))})"
+        if (meant := _of_an_engine(path)) is not None:
+            yield Problem(path, f"unknown field: {meant}")
+            return
         yield Problem(path, f"unknown field{_elsewhere(model, str(path[-1])) or listed}", suggestion)
     elif kind == "missing":
         yield Problem(path, _missing(model, path))
@@ -108,6 +111,17 @@ _FEW_PLACES = 4
 """As many are named where a field may have been meant for any of them, such as one of all pools."""
 _OPERATORS = "status"
 """The field of an RLJob that no manifest has."""
+
+
+def _of_an_engine(path: Path) -> str | None:
+    """What somebody who splits an engine's layers is to set. The field of that name is the trainer's."""
+    name = str(path[-1]).replace("_", "").lower()
+    if not name.startswith("tensorparallel") or not {"rollout", "fastRollout", "heavyRollout"} & set(path):
+        return None
+    return (
+        "an engine splits the model's layers over all accelerators of its worker, "
+        "spec.pools.fastRollout.acceleratorsPerWorker and spec.pools.heavyRollout.acceleratorsPerWorker"
+    )
 
 
 def _elsewhere(model: type[BaseModel], name: str) -> str:

@@ -52,6 +52,25 @@ from tests.support.jobs import REMOVED, job
             "spec.training.reward.weight: unknown field here: it is spec.training.data.sources[].weight or "
             "spec.training.reward.functions[].weight.",
         ),
+        # The trainer's field of that name is not meant.
+        *(
+            (
+                {path: value},
+                f"spec.{path}{more}: unknown field: an engine splits the model's layers over all "
+                "accelerators of its worker, spec.pools.fastRollout.acceleratorsPerWorker and "
+                "spec.pools.heavyRollout.acceleratorsPerWorker.",
+            )
+            for path, value, more in (
+                ("pools.heavyRollout.tensorParallel", 4, ""),
+                ("training.rollout.tensor_parallel_size", 4, ""),
+                ("training.rollout.engine", {"vllm": {"tensorParallelSize": 2}}, ".vllm.tensorParallelSize"),
+            )
+        ),
+        (
+            {"pools.trainer.tensorParallel": 2},
+            "spec.pools.trainer.tensorParallel: unknown field here: it is "
+            "spec.training.parallel.tensorParallel.",
+        ),
         # Of many places none is likelier than what is known here.
         (
             {"training.profiling.path": "x"},
