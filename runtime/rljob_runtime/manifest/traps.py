@@ -37,6 +37,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _punishments(training)
     yield from _system_prompts(training)
     yield from _single_responses(training)
+    yield from _certain_tokens(training)
     yield from _equal_groups(training)
     yield from _impossible_rates(training)
     yield from _two_models(training)
@@ -127,6 +128,15 @@ def _single_responses(training: Training) -> Iterator[Problem]:
             "is 1, and a single response is compared with nothing: its reward itself is its advantage, so "
             "that of rewards of 0 and more each response becomes likelier. Take 2 or more, or "
             "algorithm.advantage.reinforcePlusPlus, which compares the responses of a step",
+        )
+
+
+def _certain_tokens(training: Training) -> Iterator[Problem]:
+    if training.rollout.top_k == 1:
+        yield Problem(
+            (*_TRAINING, "rollout", "topK"),
+            "is 1, with which each token has probability 1 to the engines and to the trainer: all responses "
+            "to a prompt are alike, and nothing is learned from them. Set it to 0 (off), or to 2 or more",
         )
 
 

@@ -40,6 +40,10 @@ def warned(changes: dict[str, Any]) -> list[str]:
             ],
         ),
         (
+            {"training.rollout.topK": 1},
+            ["rollout.topK: is 1, with which each token has probability 1 to the engines and to the trainer"],
+        ),
+        (
             {f"{TRAINER}.replicas": 40},
             [
                 "spec.pools.trainer: has 40 ranks, of which 8 have nothing to train: an optimizer update has "
@@ -174,6 +178,7 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {"accelerator": "nvidia", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 2},
         {ENGINE: {"vllm": {}}, "training.rollout.temperature": 2},
         {ENGINE: {"torch": {}}, "training.rollout.temperature": 2.5},
+        {"training.rollout.topK": 2},
         {f"{TRAINER}.replicas": 32},
         {f"{TRAINER}.replicas": 64, "training.parallel": {"tensorParallel": 2}},
         {f"{TRAINER}.replicas": 40, "training.parallel": {"contextParallel": {"hybrid": {}}}},
