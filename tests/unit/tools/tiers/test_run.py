@@ -4,6 +4,7 @@ In place of `make` stands a script that knows this file's targets.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tools.tiers import run as runner
-from tools.tiers.stages import ALL, CHECK, Tier, tiers
+from tools.tiers.stages import ALL, CHECK, Tier, tiers, yielding
 
 ROOT = Path(__file__).parents[4]
 PASSED = '<testsuites><testsuite><testcase name="a" /></testsuite></testsuites>'
@@ -28,7 +29,7 @@ def wait_for(name):
 def junit(text):
     # The last one counts, as for pytest: a tier that runs this test has one of its own.
     pathlib.Path(os.environ["PYTEST_ADDOPTS"].rpartition("--junitxml=")[2]).write_text(text)
-(folder / target).touch()
+(folder / target).write_text(str(os.nice(0)))
 print(target, "begins", flush=True)
 if target == "left": wait_for("right")     # both run at the same time
 if target == "right": wait_for("left")
@@ -82,6 +83,14 @@ def test_a_failure_fails_the_whole_and_the_rest_runs(make, capfdbinary):
     assert outcomes() == {"fails": "failed", "skips": "skipped", "last": "passed"}
     shown = capfdbinary.readouterr().out.decode()
     assert "exit code 3" in shown and "skipped in skips: all tests: no root" in shown
+
+
+def test_a_lane_that_yields_leaves_others_the_cores(make, tmp_path):
+    assert run((((tier("left"),), yielding(tier("right"), tier("after"))),), make) == 0
+    usual = os.nice(0)
+    lowered = min(usual + 10, 19)
+    given = {name: int((tmp_path / name).read_text()) for name in ("left", "right", "after")}
+    assert given == {"left": usual, "right": lowered, "after": lowered}
 
 
 def test_in_ci_no_tier_is_skipped(make, monkeypatch):
