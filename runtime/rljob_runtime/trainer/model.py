@@ -19,6 +19,7 @@ from rljob_runtime.trainer.attention import ATTENTION, register_attention
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.router_corrections import keep_corrections, read_corrections
 from rljob_runtime.trainer.sampling_distribution import Distribution
+from rljob_runtime.trainer.trained_names import trained_names
 from rljob_runtime.weights.folder_names import check_names
 from rljob_runtime.weights.model_files import loading, without_progress_bars
 
@@ -88,11 +89,9 @@ def load_policy(
     meta device: the rank gets them from another one. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rljob_runtime.manifest.model_trial import check_trainable
-
     with loading(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    check_trainable(folder, config)
+    trained = trained_names(folder, config)
     _without_dropout(config)
     register_attention()
     options = {"dtype": dtype, "attn_implementation": ATTENTION}
@@ -105,7 +104,7 @@ def load_policy(
             model = _without_weights(config, options)
     if weights:
         check_names(folder, model)
-    _train_decoder(model, config)
+    _train_decoder(model, trained)
     keep_corrections(model)
     if weights:
         read_corrections(folder, model)
@@ -134,18 +133,15 @@ def _without_weights(config: Any, options: dict[str, Any]) -> Any:
     return model
 
 
-def _train_decoder(model: Any, config: Any) -> None:
+def _train_decoder(model: Any, trained: frozenset[str]) -> None:
     """Leave out of what is trained the parts that responses have no gradients of: what a model has for
-    images, and what its architecture does not train, such as the corrections of a router."""
-    from rljob_runtime.manifest.meta_model import on_meta
-
+    images, and what its architecture does not train, such as the corrections of a router. `trained`: what it
+    does."""
     taking_part = {
         parameter
         for part in (model.get_decoder(), model.get_output_embeddings())
         for parameter in part.parameters()
     }
-    # transformers forgets which these are when it loads weights.
-    trained = {name for name, each in on_meta(config).named_parameters() if each.requires_grad}
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained and parameter in taking_part)
 
