@@ -5,8 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rljob_runtime.engines.torch_model import SlotModel
+from rljob_runtime.engines.torch_model import SlotModel, _attend
 from tests.support.runtime.tiny_models import tiny_model
 
 SLOTS, LENGTH = 5, 24
@@ -44,3 +45,18 @@ def test_slots_are_independent_bit_for_bit(models: tuple[SlotModel, SlotModel], 
             inputs, positions = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
             inputs[0], positions[0] = token, position
             assert torch.equal(alone.step(inputs, positions)[0], rows[slot][position])
+
+
+@pytest.mark.parametrize("key_heads", [4, 2, 1])
+def test_heads_that_share_keys_attend_as_in_transformers(key_heads: int) -> None:
+    """There keys and values are copied for each head."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(3, 4, 1, 8, generator=generator)
+    key, value = (torch.randn(3, key_heads, 10, 8, generator=generator) for _ in range(2))
+    hidden = torch.arange(10)[None, None, None] > torch.tensor([0, 4, 9])[:, None, None, None]
+    mask = torch.zeros(3, 1, 1, 10).masked_fill(hidden, torch.finfo(torch.float32).min)
+    module = torch.nn.Module()
+    module.num_key_value_groups = 4 // key_heads
+    expected, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=0.3)
+    found, _ = _attend(module, query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(found, expected)

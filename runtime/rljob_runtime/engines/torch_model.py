@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
@@ -21,6 +22,29 @@ from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.weights.contents import check_same_model, tensor_shapes
 from rljob_runtime.weights.model_files import loading
 from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
+
+_ATTENTION = "rljob_slots"
+"""Name under which transformers finds `_attend`."""
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """In the form of transformers' attention functions, for one query in each slot: the heads that share a
+    head of keys stand as queries beside each other. transformers would copy all keys and values for each of
+    them, which took most of a step's time."""
+    slots, heads, _, size = query.shape
+    shared = query.reshape(slots, key.shape[1], heads // key.shape[1], size)
+    found = torch.nn.functional.scaled_dot_product_attention(
+        shared, key, value, attn_mask=attention_mask, scale=scaling
+    )
+    return found.reshape(slots, 1, heads, value.shape[-1]), None
 
 
 class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -74,6 +98,9 @@ class SlotModel:
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
             )
+        if model._supports_attention_backend:
+            transformers.AttentionInterface.register(_ATTENTION, _attend)
+            model.set_attn_implementation(_ATTENTION)
         self._model = model.eval()
         _check_length(self._model.config, length, folder)
         self._shapes = tensor_shapes(folder)
