@@ -1,5 +1,7 @@
 """The torch engine's slots do not see each other."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -55,7 +57,7 @@ def test_heads_that_share_keys_attend_as_in_transformers(key_heads: int) -> None
     key, value = (torch.randn(3, key_heads, 10, 8, generator=generator) for _ in range(2))
     hidden = torch.arange(10)[None, None, None] > torch.tensor([0, 4, 9])[:, None, None, None]
     mask = torch.zeros(3, 1, 1, 10).masked_fill(hidden, torch.finfo(torch.float32).min)
-    module = torch.nn.Module()
+    module: Any = torch.nn.Module()
     module.num_key_value_groups = 4 // key_heads
     expected, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=0.3)
     found, _ = _attend(module, query, key, value, mask, scaling=0.3)
