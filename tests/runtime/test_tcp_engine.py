@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.fetching import FetchingEngine, FetchSpec
-from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.engines.protocol import Engine, WeightRef
 from rljob_runtime.net.auth import new_keys
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.tcp_server import FolderServer
@@ -85,3 +86,36 @@ async def test_a_version_that_is_gone_leaves_the_engine_as_it_is(
     with pytest.raises(WeightsGone):
         await engine.prepare(ref(server, 9))
     assert await load(engine, ref(server, 1)) == 1
+
+
+class SwappingEngine(FakeEngine):
+    """Goes on with a version without a pause where it has what `prepare` brought."""
+
+    prepared: WeightRef | None = None
+
+    async def prepare(self, ref: WeightRef) -> None:
+        self.prepared = ref
+
+    async def swap(self, ref: WeightRef) -> bool:
+        if self.prepared != ref:
+            return False
+        self.version = ref.version
+        return True
+
+
+async def test_a_version_that_the_engine_inside_goes_on_with_is_kept_no_longer(
+    versions: Path, server: FolderServer, tmp_path: Path
+) -> None:
+    fetch = FetchSpec(f"test-{os.getpid()}-{tmp_path.name}", SERVER_KEYS.public, CLIENT_KEYS)
+
+    def make(folder: Path) -> Engine:
+        return SwappingEngine("inside", lambda request: 1, model_folder=folder)
+
+    async with started(FetchingEngine("fetching", make, versions / "v0", fetch)) as engine:
+        assert not await engine.swap(ref(server, 1)), "it is not here"
+        await engine.prepare(ref(server, 1))
+        assert not await engine.swap(ref(server, 2))
+        assert kept(engine) == ["v1"]
+        assert await engine.swap(ref(server, 1))
+        assert (await engine.load_snapshot()).version == 1
+        assert kept(engine) == []

@@ -181,6 +181,10 @@ class FakeEngine:
             # What was generated so far keeps its label.
             running.spans.mark(ref.version, running.done)
 
+    async def swap(self, ref: WeightRef) -> bool:
+        """Never: it loads in its pause."""
+        return False
+
     async def resume(self) -> None:
         self._check_alive()
         if self._paused:

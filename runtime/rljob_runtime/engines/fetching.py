@@ -127,6 +127,16 @@ class FetchingEngine:
             # Also where it was not loaded: what is tried again is fetched again, whole.
             await self._drop()
 
+    async def swap(self, ref: WeightRef) -> bool:
+        if ref.transport not in FETCHED:
+            return await self._inner.swap(ref)
+        if self._fetched is None or self._fetched[0] != ref:
+            return False
+        swapped = await self._inner.swap(_on_disk(ref, self._fetched[1]))
+        if swapped:
+            await self._drop()
+        return swapped
+
     async def resume(self) -> None:
         await self._inner.resume()
 

@@ -123,6 +123,10 @@ class JointEngine:
             self._check()
         raise errors[0]
 
+    async def swap(self, ref: WeightRef) -> bool:
+        """Never: its engines would generate with different versions for the time between their steps."""
+        return False
+
     async def resume(self) -> None:
         await self._all(lambda each: each.resume(), self.engines)
         self._paused = False

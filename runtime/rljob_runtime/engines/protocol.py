@@ -4,14 +4,14 @@ Guarantees that every engine keeps:
 - each `submit` ends exactly once: it returns a `Generation` (finish "abort" with what was generated so far
   when it was aborted), or raises `EngineDied`; one whose caller is cancelled is ended in the engine as by
   `abort`;
-- `load` is legal only between `pause` and `resume`, and the new version labels exactly the tokens sampled
-  after it;
-- after `pause("keep")` running requests stand still and go on after `resume`. Their KV cache is computed anew
-  with the new weights, unless the engine was built to keep it (`keep_kv`): then those that have tokens go on
-  upon what earlier weights made of these, and no request uses KV of weights that are older than those of its
-  first token. After `pause("abort")` every running submit has returned its partial generation; after
-  `pause("wait")` every running submit has finished. Submits that arrive while the engine is paused wait for
-  `resume`.
+- the version changes only in `load`, which is legal only between `pause` and `resume`, and in `swap`, which
+  is legal only without a pause; the new version labels exactly the tokens sampled from its weights;
+- after `pause("keep")` running requests stand still and go on after `resume`. Then, and after `swap`, their
+  KV cache is computed anew with the new weights, unless the engine was built to keep it (`keep_kv`): then
+  those that have tokens go on upon what earlier weights made of these, and no request uses KV of weights that
+  are older than those of its first token. After `pause("abort")` every running submit
+  has returned its partial generation; after `pause("wait")` every running submit has finished. Submits that
+  arrive while the engine is paused wait for `resume`.
 Engines whose versions are adapters let what runs go on with the version that it began with, also while they
 are paused to "keep" (`vllm_adapter`).
 """
@@ -160,6 +160,12 @@ class Engine(Protocol):
 
     async def load(self, ref: WeightRef) -> None:
         """Replace the weights and set the version; only while paused."""
+        ...
+
+    async def swap(self, ref: WeightRef) -> bool:
+        """Generate with the version that `prepare` has brought last, without a pause: what runs goes on, as
+        after `pause("keep")`, `load` and `resume`. Where it is not possible nothing has changed, and the
+        version is to be loaded in a pause: False."""
         ...
 
     async def resume(self) -> None:

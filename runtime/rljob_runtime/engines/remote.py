@@ -148,6 +148,10 @@ class RemoteEngine:
     async def load(self, ref: WeightRef) -> None:
         await self._order("load", ref)
 
+    async def swap(self, ref: WeightRef) -> bool:
+        swapped: bool = await self._order("swap", ref)
+        return swapped
+
     async def resume(self) -> None:
         await self._order("resume")
 

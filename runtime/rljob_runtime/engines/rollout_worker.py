@@ -138,6 +138,9 @@ class RolloutWorker:
     async def load(self, ref: WeightRef) -> None:
         await self._engine.load(ref)
 
+    async def swap(self, ref: WeightRef) -> bool:
+        return await self._engine.swap(ref)
+
     async def resume(self) -> None:
         await self._engine.resume()
 

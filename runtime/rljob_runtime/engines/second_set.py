@@ -4,8 +4,8 @@ Guarantees:
 - nothing of the model changes but in `place`, and there only when a version has arrived whole;
 - what arrives goes to the place that it has in the model, by a map that was found beforehand (`Region`):
   `place` is a copy within the device, of one call for each number format;
-- one version at a time arrives, in a thread and on a stream of its own; what arrives later takes the place
-  of what was not put into the model;
+- one version at a time arrives, in a thread and on streams of its own; what arrives later takes the place
+  of what was not put into the model, and waits on the device for what is still copied into it;
 - what of the model no version holds, such as padding, stays as it was.
 """
 
@@ -87,6 +87,8 @@ class SecondSet:
         self._arriving = False
         self._arrived: int | None = None
         """The number of what has arrived whole."""
+        self._placed: Any = None
+        """Event of the last copy into the model; None before the first one, and on CPUs."""
         if self._cuda:
             self._stream: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             self._spreading: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
@@ -105,7 +107,8 @@ class SecondSet:
 
     def place(self, number: int) -> None:
         """Put what arrived under this number into the model; the caller's stream computes with it from then
-        on. Raises `RuntimeError`, with the model as it was, where it has not arrived."""
+        on, and what it was given before with the weights before. Raises `RuntimeError`, with the model as it
+        was, where it has not arrived."""
         if self._arrived != number:
             raise RuntimeError(f"version {number} of the second set is not there, but {self._arrived}")
         self._arrived = None
@@ -117,6 +120,8 @@ class SecondSet:
         with torch.no_grad():
             for targets, sources in formats.values():
                 torch._foreach_copy_(targets, sources)
+        if self._cuda:
+            self._placed = torch.cuda.current_stream(self._device).record_event()
 
     def from_folder(self, folder: Path) -> None:
         """Bring the weights of a folder. Raises `ValueError`, `OSError`."""
@@ -156,6 +161,10 @@ class SecondSet:
         why = ""
         try:
             with self._on_device(), torch.no_grad():
+                if self._placed is not None:
+                    # Nobody may have waited for the copy out of what is overwritten now.
+                    self._stream.wait_event(self._placed)
+                    self._spreading.wait_event(self._placed)
                 bring()
                 if self._cuda:
                     self._stream.synchronize()

@@ -52,8 +52,13 @@ class StagingWorker:
         done = partial(_report, reports, number, self.rank)
         self.rljob_staging.receive(number, Rendezvous.parse(location), self.rank, shapes, dtype, done)
 
+    def place_between_steps(self: Any, number: int) -> None:
+        """Put what arrived under this number into the model, in the order of the device's stream: steps that
+        it was given before are computed with the weights before, and later ones with these."""
+        self.rljob_staging.second.place(number)
+
     def place_staged(self: Any, number: int) -> None:
-        """Put what arrived under this number into the model."""
+        """Put what arrived under this number into the model, and wait for that."""
         self.rljob_staging.second.place(number)
         if self.device.type != "cpu":
             # The copies run on the device's own time; the answer is to mean that they are done.

@@ -35,6 +35,14 @@ class Pauses:
         if self._since is not None:
             self._ended.append((self._since, now))
             self._since = None
+        self._forget(oldest)
+
+    def add(self, since: float, until: float, oldest: float) -> None:
+        """It stood still from then to then; `oldest` as for `end`."""
+        self._ended.append((since, until))
+        self._forget(oldest)
+
+    def _forget(self, oldest: float) -> None:
         while self._ended and self._ended[0][1] <= oldest:
             self._ended.popleft()
 

@@ -182,6 +182,10 @@ class TorchEngine:
                 running.spans.mark(ref.version, len(running.log_probs))
         self._drop_kv()
 
+    async def swap(self, ref: WeightRef) -> bool:
+        """Never: it loads in its pause."""
+        return False
+
     async def resume(self) -> None:
         self._check_alive()
         there = [running for running in [*self._slots, *self._waiting.values()] if running is not None]

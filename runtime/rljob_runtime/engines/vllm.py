@@ -3,26 +3,24 @@
 Keeps the contract of `protocol.Engine`. Sampling is seeded for the engine as a whole and not for each
 request, as seeds of its own for each row would slow down vLLM's sampler.
 
-Where the exactness comes from: requests enter the core only while the gate is open; `pause` closes the gate,
-waits for those that are half-way in, then stops the core. So the core stands still between `pause` and
-`resume`, and the version that labels tokens changes only there.
+Where the exactness comes from: requests enter the core only while the entrance is open. `pause` closes it,
+waits for those that are half-way in, then stops the core, which stands still until `resume`. `swap` closes it
+too, and the core itself tells how many tokens of each request are of the weights before (`vllm_swap`);
+responses that end meanwhile wait for that. The version that labels tokens changes only there.
 """
 
 import asyncio
-import logging
-import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.core_process import CoreProcess
-from rljob_runtime.engines.finished_texts import FinishedTexts, finished_text
 from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
@@ -37,17 +35,20 @@ from rljob_runtime.engines.protocol import (
     check_request,
 )
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
-from rljob_runtime.engines.stays import Pauses, timing_of
 from rljob_runtime.engines.vllm_compat import Response, VllmCore
+from rljob_runtime.engines.vllm_entrance import Entrance
 from rljob_runtime.engines.vllm_shape import Accelerator, LoadedAdapter, VllmShape
 from rljob_runtime.engines.vllm_staging import NotStaged, Staging
-from rljob_runtime.engines.vllm_ticket import Ticket, mark, take_out_unbegun
+from rljob_runtime.engines.vllm_teaching import Teaching
+from rljob_runtime.engines.vllm_ticket import Ticket, mark, take_out, unbegun
+from rljob_runtime.engines.vllm_times import RequestTimes
 from rljob_runtime.samples import FinishReason, Generation, Timing
 from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
-_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -82,20 +83,21 @@ class VllmEngine:
             accelerator, tensor_parallel, threads, seed, timed, hold_outputs=hold_outputs,
         )  # fmt: skip
         self._speculation = self._shape.options.speculation
-        self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
-        self._teaching: set[asyncio.Task[None]] = set()
         self.keeps_kv = keep_kv
         self._loads = 0  # versions so far
         self._tensors: Shapes = {}
         self._tickets: dict[str, Ticket] = {}
         self._paused = False
-        self._pauses = Pauses()
-        self._preemptions = self._entering = self._generated = 0
-        self._entered = asyncio.Event()
+        self._times = RequestTimes(self._tickets)
+        self._generated = 0
         self._core: VllmCore | None = None
         self._reports = ProgressReports(self._progress, self._prefilled, self._catch_up)
         self._life = CoreLife(name, self._reports.stop)
         self._process = CoreProcess(self._life)
+        self._entrance = Entrance(self._life)
+        self._swap: asyncio.Future[None] | None = None
+        """What puts a version in without a pause; the last one."""
+        self._teaching = Teaching(name, self._life, self._speculation, self._live_core)
         self._staging = Staging(name, self._life, tensor_parallel)
 
     async def start(self, version: int) -> None:
@@ -125,12 +127,13 @@ class VllmEngine:
         try:
             response = None
             # Once, but for those that a pause takes out of the core before their first token.
-            while ticket.spans is None and await self._let_in(ticket):
+            while ticket.spans is None and await self._entrance.wait(ticket):
                 response = await self._run(ticket)
+                await self._labelled()
             if ticket.spans is None:
                 return self._generation(ticket, None)
             got = self._generation(ticket, response)
-            await self._teach(request, got)
+            await self._teaching.ended_here(request, got, len(self._tickets) - 1)
             return got
         finally:
             if self._core is not None:
@@ -151,10 +154,9 @@ class VllmEngine:
 
     async def pause(self, mode: PauseMode) -> None:
         self._life.check()
+        await self._labelled()
         self._paused = True
-        while self._entering:
-            self._entered.clear()
-            await self._life.guard(self._entered.wait())
+        await self._entrance.close()
         inside = [ticket.ended for ticket in self._tickets.values() if ticket.spans is not None]
         if mode == "wait" and inside:
             await self._life.guard(asyncio.wait(inside))
@@ -175,6 +177,7 @@ class VllmEngine:
 
     async def prepare(self, ref: WeightRef) -> None:
         """Raises `WeightsGone`; `EngineDied`, the engine being gone, where a broadcast failed."""
+        await self._labelled()
         try:
             await self._staging.bring(self._live_core(), ref, self._tensors)
         except NotStaged as error:
@@ -201,6 +204,36 @@ class VllmEngine:
         self._loads += 1
         self.version = ref.version
 
+    async def swap(self, ref: WeightRef) -> bool:
+        """Raises `EngineDied`, the engine being gone, when it fails half-way."""
+        core = self._live_core()
+        await self._labelled()
+        if self._paused:
+            raise RuntimeError(f"engine {self.name}: swap while paused")
+        if core.swap_obstacle or (number := self._staging.take_staged(ref)) is None:
+            return False
+        # In a task of its own: where the caller gives up, tokens are labelled all the same.
+        self._swap = asyncio.ensure_future(self._put_in_between_steps(core, ref, number))
+        await asyncio.shield(self._swap)
+        return True
+
+    async def _put_in_between_steps(self, core: VllmCore, ref: WeightRef, number: int) -> None:
+        await self._entrance.close()
+        done = await self._put_in(ref, core.put_in(number, self.keeps_kv))
+        mark(self._tickets, ref.version, done.counts)
+        self._loads += 1
+        self.version = ref.version
+        self._times.stood(*done.stood)
+        take_out(self._tickets, done.unbegun)
+        if done.unbegun:
+            await self._life.guard(core.end_here(*done.unbegun))
+        self._entrance.open(self._tickets.values())
+
+    async def _labelled(self) -> None:
+        """Wait, where a version is being put in without a pause, until it is known whose tokens are of it."""
+        if self._swap is not None and not self._swap.done():
+            await self._life.guard(asyncio.wait((self._swap,)))
+
     def _expected_tensors(self, model: Shapes) -> Shapes:
         """What a version has, from the tensors of the model's folder."""
         return model
@@ -214,7 +247,7 @@ class VllmEngine:
 
     async def _stop_core(self, mode: PauseMode) -> None:
         """Let no request go on; with "abort" end those in the core."""
-        self._pauses.begin(time.monotonic())
+        self._times.stops()
         core_mode: PauseMode = "abort" if mode == "abort" else "keep"
         clear = mode != "keep" or not self.keeps_kv
         await self._life.guard(self._live_core().pause(core_mode, clear))
@@ -222,15 +255,17 @@ class VllmEngine:
     async def _start_core(self) -> None:
         """The reverse."""
         await self._life.guard(self._live_core().resume())
-        now = time.monotonic()
-        # The first one is the oldest.
-        self._pauses.end(now, oldest=next((each.submitted for each in self._tickets.values()), now))
+        self._times.goes_on()
 
     async def _replace(self, ref: WeightRef, load: Awaitable[None]) -> None:
         """Await `load`, then label; an engine that fails half-way is ended."""
+        await self._put_in(ref, load)
+        await self._put_in(ref, self._live_core().label(ref.version))
+
+    async def _put_in(self, ref: WeightRef, work: Awaitable[T]) -> T:
+        """Await a part of putting in a version; an engine that fails half-way is ended."""
         try:
-            await self._life.guard(load)
-            await self._life.guard(self._live_core().label(ref.version))
+            return await self._life.guard(work)
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
@@ -243,8 +278,7 @@ class VllmEngine:
         await self._start_core()
         self._paused = False
         self._reports.wake()
-        for ticket in self._tickets.values():
-            ticket.open_gate()
+        self._entrance.open(self._tickets.values())
 
     async def load_snapshot(self) -> LoadSnapshot:
         core = self._live_core()
@@ -257,18 +291,11 @@ class VllmEngine:
         """Also preemptions: of requests that have ended. Nothing while it is not up."""
         if self._core is None or not self._shape.timed:
             return {}
-        preemptions, self._preemptions = self._preemptions, 0
-        return {**self._core.counters(), "preemptions": float(preemptions)}
+        return {**self._core.counters(), "preemptions": self._times.take_preemptions()}
 
     def learn(self, texts: Sequence[FinishedText]) -> None:
-        if self._finished is None or self._core is None:
-            return
-        for text in texts:
-            self._finished.add(text)
-        if due := self._finished.due(len(self._tickets)):
-            task = asyncio.get_running_loop().create_task(self._tell_drafter(due))
-            self._teaching.add(task)
-            task.add_done_callback(self._teaching.discard)
+        if self._core is not None:
+            self._teaching.ended_elsewhere(texts, len(self._tickets))
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._reports.listen(listener, seconds)
@@ -289,55 +316,26 @@ class VllmEngine:
             await core.drop(name)
             raise
 
-    async def _teach(self, request: Request, got: Generation) -> None:
-        """Let the drafts for those that run on draw on a response that ended."""
-        if self._finished is None:
-            return
-        if (text := finished_text(request, got)) is not None:
-            self._finished.add(text)
-        texts = self._finished.due(len(self._tickets) - 1)
-        if texts:
-            await self._life.guard(self._live_core().learn(texts))
-
-    async def _tell_drafter(self, texts: list[FinishedText]) -> None:
-        try:
-            await self._life.guard(self._live_core().learn(texts))
-        except EngineDied:
-            pass  # Whatever runs on it tells that.
-        except Exception as error:  # noqa: BLE001 - responses come all the same, without drafts from these
-            _log.warning("engine %s: %d texts to draft from are lost: %s", self.name, len(texts), error)
-
-    async def _let_in(self, ticket: Ticket) -> bool:
-        """Wait until requests may enter the core; False for one that was aborted."""
-        # In a loop: another pause may begin before this task runs again.
-        while self._paused and not ticket.aborted:
-            ticket.gate = asyncio.get_running_loop().create_future()
-            await self._life.guard(ticket.gate)
-        return not ticket.aborted
-
     async def _take_out_unbegun(self) -> None:
         """Let requests that have no token enter the core anew after the pause. They wait in it, or their
         prompts are not computed yet: else they would begin upon KV of weights that they have no token of."""
         core = self._live_core()
         counts = await self._life.guard(core.counts_at_pause())
-        if unbegun := take_out_unbegun(self._tickets, counts):
-            await self._life.guard(core.abort(*unbegun))
+        if names := unbegun(self._tickets, counts):
+            take_out(self._tickets, names)
+            await self._life.guard(core.abort(*names))
 
     async def _enter(self, ticket: Ticket, core: VllmCore) -> Any:
-        """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
-        self._entering += 1
-        try:
+        """Hand the ticket's request to the core; who closes the entrance waits for this."""
+        with self._entrance.passing():
             ticket.adapter = self._take_adapter()
             # Not the version: after a loss one may come again with other weights.
             salt = f"load {self._loads}" if self.keeps_kv else None
             collector = await self._life.guard(core.add(ticket.request, ticket.adapter, salt))
-            # The version cannot change meanwhile: `pause` waits for this.
+            # The version cannot change meanwhile: who changes it waits for this.
             ticket.spans = SpanRecorder(self.version)
             self._reports.wake()
             return collector
-        finally:
-            self._entering -= 1
-            self._entered.set()
 
     async def _catch_up(self) -> None:
         """Let `_progress` know of all tokens that there are; nothing where the engine is dead."""
@@ -378,10 +376,7 @@ class VllmEngine:
     def _timing(self, ticket: Ticket) -> Timing | None:
         if not self._shape.timed:
             return None
-        marks = self._live_core().marks.get(ticket.request.request_id, [])
-        timing = timing_of(ticket.submitted, marks, time.monotonic(), self._pauses)
-        self._preemptions += timing.preemptions
-        return timing
+        return self._times.of(ticket, self._live_core().marks.get(ticket.request.request_id, []))
 
     async def _give_up(self, reason: str) -> NoReturn:
         await self._shut(reason)

@@ -25,6 +25,7 @@ from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_inspection import inspect_here
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
+from rljob_runtime.engines.vllm_staging_verbs import StagingVerbs, swap_obstacle
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.weights.collective import Rendezvous
@@ -56,7 +57,7 @@ class Response:
     """vLLM's report of weight versions; None where it has none."""
 
 
-class VllmCore:
+class VllmCore(StagingVerbs):
     """An `AsyncLLM` and its processes. All methods but the constructor and `shutdown` belong to one loop."""
 
     def __init__(self, shape: VllmShape, early: EarlyCore) -> None:
@@ -81,6 +82,8 @@ class VllmCore:
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
         """Whether tokens wait in the engine core; see `flush`."""
+        self.swap_obstacle = swap_obstacle(shape, self.holds_outputs)
+        """Why versions that have arrived are put in only in a pause; "" where `put_in` does without."""
         with self._start.part("core"), early.offered():
             self._llm: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
@@ -234,24 +237,6 @@ class VllmCore:
         """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
         [drafted, accepted], *_ = await self._llm.collective_rpc("drafting_counts")
         return drafted, accepted
-
-    async def staging_obstacle(self) -> str:
-        """Why versions do not arrive while it generates; "" where they do."""
-        obstacles: list[str] = await self._llm.collective_rpc("staging_obstacle")
-        return next(filter(None, obstacles), "")
-
-    async def stage_folder(self, number: int, folder: Path, reports: str) -> None:
-        """Have the weights of a folder arrive; each rank tells `reports` when it has them."""
-        await self._llm.collective_rpc("stage_folder", args=(number, str(folder), reports))
-
-    async def stage_broadcast(self, number: int, location: str, shapes: Shapes, reports: str) -> None:
-        """The same by a broadcast."""
-        arguments = (number, location, dict(shapes), self._shape.dtype, reports)
-        await self._llm.collective_rpc("stage_broadcast", args=arguments)
-
-    async def place_staged(self, number: int) -> None:
-        """Generate with what arrived under this number; only while paused."""
-        await self._llm.collective_rpc("place_staged", args=(number,))
 
     async def start_parts(self) -> tuple[StartPart, ...]:
         """Where the time of its start went; to be asked once."""

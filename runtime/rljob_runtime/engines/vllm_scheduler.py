@@ -14,6 +14,7 @@ Runs in the engine core's process, where vLLM makes its scheduler by `FACTORY`.
 """
 
 import copy
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from rljob_runtime.engines.held_outputs import HeldOutputs
 from rljob_runtime.engines.vllm_sending import copy_what_is_sent
+from rljob_runtime.engines.vllm_swap import SWAP, swap
 
 FACTORY = f"{__name__}.scheduler"
 """For vLLM's `scheduler_cls`: what it calls to make the scheduler."""
@@ -41,6 +43,7 @@ def scheduler(**arguments: Any) -> Any:
     # Utilities are methods of the engine core, looked up by name.
     setattr(EngineCoreProc, FLUSH, _flush)
     setattr(EngineCoreProc, PAUSE_AND_COUNT, _pause_and_count)
+    setattr(EngineCoreProc, SWAP, swap)
     # Before vLLM makes the sockets, and with the scheduler by which messages become large.
     copy_what_is_sent(EngineCoreProc)
     config = copy.copy(arguments["vllm_config"].scheduler_config)
@@ -57,11 +60,23 @@ class Holding:
         self._outputs = HeldOutputs()
         self._asked = False
         self._most_kv_use = 0.0
+        self._awaited: tuple[Any, Callable[[], None]] | None = None
+        """A step under way, and what is to be called when its outputs were processed."""
+
+    def when_processed(self, scheduler_output: Any, call: Callable[[], None]) -> None:
+        """Call `call` when the outputs of this step, which is under way, were processed, and none of a later
+        one. One step at a time is waited for."""
+        if self._awaited is not None:
+            raise RuntimeError("another step is waited for")
+        self._awaited = scheduler_output, call
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Called by vLLM after each step. Returns what is to be sent, by front end."""
         logprobs, model_runner_output.logprobs = model_runner_output.logprobs, None
         steps = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if self._awaited is not None and self._awaited[0] is scheduler_output:
+            call, self._awaited = self._awaited[1], None
+            call()
         if logprobs is None:
             drawn, begins = [], None
         else:

@@ -1,7 +1,7 @@
 """The versions that arrive in a vLLM engine while it generates, as its host sees them.
 
-Guarantees: one version arrives at a time; what arrived is put into the model in the engine's pause, and only
-for the reference that it came by; a newer one takes its place.
+Guarantees: one version arrives at a time; what arrived is put into the model only for the reference that it
+came by; a newer one takes its place.
 """
 
 import asyncio
@@ -50,6 +50,8 @@ class Staging:
         self._reports = StagingReports(sockets / f"staged-{id(self):x}", self._ranks)
         await self._reports.open()
         self.possible = True
+        if core.swap_obstacle:
+            _log.info("engine %s is paused for its versions: %s", self._engine, core.swap_obstacle)
 
     async def close(self) -> None:
         """Stop listening to the ranks."""
@@ -93,12 +95,19 @@ class Staging:
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, the model is as it was
             return in_one_line(error)
 
+    def take_staged(self, ref: WeightRef) -> int | None:
+        """The number under which a version has arrived, to be put into the model now; None where it has
+        not."""
+        if self._staged != ref:
+            return None
+        self._staged = None
+        return self._number
+
     def take(self, ref: WeightRef) -> int | None:
-        """The number under which a version has arrived, to be put into the model now; None where it is to be
-        loaded in another way. Raises `WeightsGone` where there is none."""
-        staged, self._staged = self._staged, None
-        if staged == ref:
-            return self._number
-        if ref.staged:
+        """The same in the engine's pause, in which what has arrived is of no use where another version is
+        loaded; None where `ref` is to be loaded in another way. Raises `WeightsGone` where there is none."""
+        number = self.take_staged(ref)
+        self._staged = None
+        if number is None and ref.staged:
             raise WeightsGone(f"version {ref.version} was not there when it was to be loaded")
-        return None
+        return number

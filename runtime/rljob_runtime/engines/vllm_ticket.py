@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.engines.spans import SpanRecorder
@@ -37,9 +37,13 @@ def mark(tickets: Mapping[str, Ticket], version: int, counts: Mapping[str, int])
             ticket.spans.mark(version, counts[name])
 
 
-def take_out_unbegun(tickets: Mapping[str, Ticket], counts: Mapping[str, int]) -> list[str]:
-    """Those in the core that have no token are not in it any more; their names, so that it drops them."""
-    names = [name for name, each in tickets.items() if each.spans is not None and counts.get(name) == 0]
+def unbegun(tickets: Mapping[str, Ticket], counts: Mapping[str, int]) -> list[str]:
+    """Those in the core that have no token."""
+    return [name for name, each in tickets.items() if each.spans is not None and counts.get(name) == 0]
+
+
+def take_out(tickets: Mapping[str, Ticket], names: Iterable[str]) -> None:
+    """These are not in the core any more, and enter anew; one that has ended meanwhile does not."""
     for name in names:
-        tickets[name].spans = None
-    return names
+        if name in tickets:
+            tickets[name].spans = None

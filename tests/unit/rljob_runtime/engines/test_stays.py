@@ -59,6 +59,14 @@ def test_a_pause_that_has_not_ended():
     assert found.cover(100.0) and not found.cover(7.9)
 
 
+def test_what_stood_still_between_two_steps_is_a_pause() -> None:
+    found = Pauses()
+    found.add(4.0, 6.0, oldest=0.0)
+    assert (found.within(0, 10), found.cover(5.0), found.cover(7.0)) == (2, True, False)
+    found.add(8.0, 9.0, oldest=7.0)
+    assert found.within(0, 10) == 1
+
+
 def test_pauses_before_the_oldest_request_are_forgotten():
     found = pauses((1, 2), (3, 4), oldest=2.5)
     assert (found.within(0, 10), found.cover(1.5), found.cover(3.5)) == (1, False, True)

@@ -24,6 +24,7 @@ class _Core:
     def __init__(self, error: Exception) -> None:
         self._error = error
         self.dead_error = ConnectionError
+        self.swap_obstacle = ""
 
     async def staging_obstacle(self) -> str:
         return ""
