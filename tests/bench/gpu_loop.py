@@ -52,7 +52,7 @@ def steady(run_folder: Path) -> dict[str, float]:
         overlap = min(event.end, last) - max(event.start, first)
         if event.event == "idle" and overlap > 0 and event.pool in ("trainer", "fast"):
             idle[event.pool] = idle.get(event.pool, 0.0) + overlap
-        if event.event in ("weight_pause", "weight_load", "weight_resume") and overlap > 0:
+        if event.event in ("weight_pause", "weight_load", "weight_resume", "weight_swap") and overlap > 0:
             loads.append((event.event, event.duration))
     update = sum(
         statistics.median(seconds for name, seconds in loads if name == event)

@@ -4,7 +4,9 @@ Guarantees:
 - a version that must cross the network does so while the engine generates, before its pause barrier, and
   so does one that an engine can bring into its memory beside the weights that it generates with: all engines
   do that at the same time, and pause when all have it;
-- an engine's version changes only inside its pause barrier, and it takes new requests only after that;
+- push that lets requests go on (`keep`): an engine that can put what it has brought into its memory in its
+  model between two steps does so, which is its barrier then, and does not pause;
+- an engine's version changes only inside its barrier, and it takes new requests only after that;
 - push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
   that is gone, or is lost; all of them get requests again at the same moment, so that what waits is spread
   over all;
@@ -20,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -33,6 +35,8 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sources import WeightSources
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import FETCHED, STORED
+
+T = TypeVar("T")
 
 _LOOKS = 10
 """How often an engine is looked at in the time in which it must generate."""
@@ -134,6 +138,19 @@ class EngineSync:
         if slot.alive:
             self.pool.loaded(slot, ref.version)
 
+    async def swap(self, slot: EngineSlot, ref: WeightRef) -> bool:
+        """Have an engine go on with a version that it has brought into its memory; False where it is to be
+        paused for it."""
+        if not (slot.alive and slot.engine.stages and (ref.transport in STORED or ref.staged)):
+            return False
+        self.pool.leave(slot)
+        event, began = "weight_swap", slot.events.clock()
+        if not await self._answered(slot, event, slot.engine.swap(ref), self._deadline):
+            return False
+        slot.events.add(event, self.pool.step, began, slot.events.clock() - began)
+        self.pool.loaded(slot, ref.version)
+        return True
+
     async def resume(self, slot: EngineSlot) -> None:
         """End an engine's pause; it gets requests once it joins the pool."""
         if slot.alive:
@@ -150,17 +167,24 @@ class EngineSync:
     async def _guarded(
         self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float | None
     ) -> None:
+        """Await a call to an engine as `_answered` does, and record it."""
+        with slot.events.span(event, self.pool.step):
+            await self._answered(slot, event, call, deadline)
+
+    async def _answered(
+        self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, T], deadline: float | None
+    ) -> T | None:
         """Await a call to an engine; one that fails, or takes longer than `deadline` seconds (None: it has an
         end of its own), costs the engine."""
         try:
-            with slot.events.span(event, self.pool.step):
-                async with asyncio.timeout(deadline):
-                    await call
+            async with asyncio.timeout(deadline):
+                return await call
         except TimeoutError:
             what = f"engine {slot.engine.name}: {event} took longer than {self._deadline:g} s"
             self.pool.lost(slot, f"{what} (spec.training.timeouts.weightUpdateSeconds)", silent=True)
         except EngineDied as error:
             self.pool.lost(slot, str(error))
+        return None
 
 
 class Push:
@@ -203,7 +227,12 @@ class Push:
         # Without an await up to `paused`: an engine that comes is among those, or finds this version.
         self.newest = ref
         self.newest_changed.notify()
-        paused = self._sync.pool.training_slots
+        all_slots = self._sync.pool.training_slots
+        swapped: list[EngineSlot] = []
+        if broadcaster is None:
+            refs = self._sources.refs(ref, all_slots, [slot.devices for slot in all_slots])
+            swapped = await self._swap(all_slots, refs)
+        paused = [slot for slot in all_slots if slot not in swapped]
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
         # A collective group waits for all its members: one that was lost before now is left out.
         slots = [slot for slot in paused if slot.alive]
@@ -214,7 +243,7 @@ class Push:
         elif refs:
             loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
             await self._broadcasts.send(broadcaster, refs[0], loading)
-        await self._resume(slots)
+        await self._resume(slots, swapped)
 
     async def _update_staged(
         self, ref: WeightRef, broadcaster: Broadcaster, slots: Sequence[EngineSlot]
@@ -233,14 +262,25 @@ class Push:
                 for slot, own in zip(slots, refs, strict=True)
             }
             await self._broadcasts.send(broadcaster, refs[0], arriving)
-        await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in slots))
-        await asyncio.gather(*(self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)))
-        await self._resume(slots)
+        swapped = await self._swap(slots, refs)
+        rest = {slot: own for slot, own in zip(slots, refs, strict=True) if slot not in swapped}
+        await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in rest))
+        await asyncio.gather(*(self._sync.load(slot, own) for slot, own in rest.items()))
+        await self._resume(list(rest), swapped)
 
-    async def _resume(self, slots: Sequence[EngineSlot]) -> None:
-        await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
+    async def _swap(self, slots: Sequence[EngineSlot], refs: Sequence[WeightRef]) -> list[EngineSlot]:
+        """Have those engines go on with a version that need no pause for it; which they are."""
+        if self._mode != "keep":
+            return []
+        swaps = [self._sync.swap(slot, own) for slot, own in zip(slots, refs, strict=True)]
+        done = await asyncio.gather(*swaps)
+        return [slot for slot, swapped in zip(slots, done, strict=True) if swapped]
+
+    async def _resume(self, paused: Sequence[EngineSlot], swapped: Sequence[EngineSlot]) -> None:
+        """All get requests again, those too that were not paused."""
+        await asyncio.gather(*(self._sync.resume(slot) for slot in paused))
         # Without an await between them: all that waits would be placed on the first one.
-        for slot in slots:
+        for slot in (*paused, *swapped):
             self._sync.pool.join(slot)
 
     async def remove(self, slot: EngineSlot) -> None:

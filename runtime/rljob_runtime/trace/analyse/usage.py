@@ -22,7 +22,7 @@ _KIND_OF = {
     "reference_forward": "work", "gather": "work",
     "checkpoint": "save",
     "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move", "weight_stage": "move",
-    "weight_write": "move",
+    "weight_write": "move", "weight_swap": "move",
     "share": "move", "reduce": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
@@ -30,7 +30,7 @@ _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIN
 """By event, the kinds whose covers it is part of: its own and those that come later in `_PRECEDENCE`. So the
 time of a kind is what its cover has beyond the cover of the kind before it."""
 
-_SIGNS = frozenset({"weight_load", "optimizer"})
+_SIGNS = frozenset({"weight_load", "weight_swap", "optimizer"})
 """What all engines, and all ranks of the trainer, do again and again for as long as they are there."""
 
 TRAINER_EVENTS = ("forward", "backward", "optimizer")

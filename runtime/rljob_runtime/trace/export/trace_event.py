@@ -79,6 +79,7 @@ PLACES: Mapping[str, Place] = {
     "weight_pause": Place("weights"),
     "weight_load": Place("weights"),
     "weight_resume": Place("weights"),
+    "weight_swap": Place("weights"),
     "checkpoint": Place("checkpoints"),
     "idle": Place("idle"),
 }

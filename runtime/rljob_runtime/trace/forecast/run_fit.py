@@ -59,7 +59,7 @@ class Recorded:
     published: list[tuple[float, float]] = field(default_factory=list)
     """Begin and seconds of each publishing of a version, as the driver saw it: of all ranks together."""
     pauses: list[float] = field(default_factory=list)
-    """When engines paused for a version."""
+    """When engines paused for a version, or went on with one without a pause."""
     stored: bool = False
     """Whether the trainer wrote versions for engines, and trained meanwhile."""
     starts: list[float] = field(default_factory=list)
@@ -172,6 +172,10 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0, tally: Tal
                 found.loads += event.event == "weight_load"
                 if event.event == "weight_pause":
                     found.pauses.append(event.start)
+            elif event.event == "weight_swap":
+                # It does not stand still for it.
+                found.loads += 1
+                found.pauses.append(event.start)
             elif event.event == "weight_publish" and event.pool == "driver":
                 found.published.append((event.start, seconds))
             elif event.event == "weight_write":

@@ -53,6 +53,7 @@ EVENTS = {
     "weight_pause": "an engine is stopped for a new version",
     "weight_load": "it loads the version",
     "weight_resume": "it goes on",
+    "weight_swap": "an engine goes on with a version that it has staged, without being stopped",
     "checkpoint": "a checkpoint is written",
     "idle": "a worker has nothing to do, or the driver waits for a step's groups",
 }

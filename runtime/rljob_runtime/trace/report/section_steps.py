@@ -17,8 +17,8 @@ from rljob_runtime.trace.report.waterfall import extent, waterfall
 COLOURS = {
     "generate": 0, "evaluate": 0, "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4,
     "weight_publish": 5, "weight_write": 4, "weight_fetch": 4, "weight_stage": 4, "weight_pause": 5,
-    "weight_load": 5, "weight_resume": 5, "checkpoint": 6, "reward": 7, "get": 4, "put": 4, "prompt_fetch": 4,
-    "group_assembly": 4, "share": 4, "gather": 4, "reduce": 4,
+    "weight_load": 5, "weight_resume": 5, "weight_swap": 5, "checkpoint": 6, "reward": 7, "get": 4,
+    "put": 4, "prompt_fetch": 4, "group_assembly": 4, "share": 4, "gather": 4, "reduce": 4,
 }  # fmt: skip
 """Colour class of each event; what waits ("idle", "queue_wait" and the like) is hatched."""
 

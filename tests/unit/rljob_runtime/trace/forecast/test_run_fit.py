@@ -144,6 +144,17 @@ def test_updates_that_end_before_they_begin_took_no_time(run: Path) -> None:
     assert found.weight_sync_seconds == pytest.approx(1.5)
 
 
+def test_an_engine_that_goes_on_with_a_version_does_not_stand_still_for_it(run: Path) -> None:
+    log = EventLog(run / EVENTS_FOLDER, 0, "fast-0", "fast")
+    log.add("weight_swap", 2, 2e6, 0.5)
+    log.flush()
+    file = run / "measured.yaml"
+    file.write_text(fit_run(run))
+    found, _ = read_assumptions(file)
+    # Two updates of 1.5 s were there before.
+    assert found.weight_sync_seconds == pytest.approx(1.0)
+
+
 def test_other_files_among_those_of_events_are_passed_over(run: Path) -> None:
     before = fit_run(run)
     (run / EVENTS_FOLDER / "step_²").mkdir()
