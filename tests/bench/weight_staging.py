@@ -1,16 +1,22 @@
 """What an update of a vLLM engine's weights costs it: versions that arrive while it generates, beside
-versions that arrive in its pause, on the same engine, in turn.
+versions that arrive in its pause, on the same engine, in turn (`--kinds staged loaded`); and versions that
+are put in between two of its steps, beside those that are put in in its pause (`--kinds swapped staged`).
 
 The model has the shape of Qwen3-0.6B and random weights in bfloat16 (1.2 GB); 64 and 512 requests are in
-flight all the time. Stall: pause, load and resume together; in the pause the step under way ends. The engine
-has the first GPU, and the second one where weights also come over NCCL, from a sender in a process of its own
-on the first. The baseline of sending is `torch.distributed.broadcast` of the same bytes between the same two
-GPUs. Sending is timed from the sender's call on, when the engine has yet to begin to receive, and by itself
-from when the first bucket has been sent, beside the part of the raw broadcast that is as many bytes. The
-baseline of what comes through shared memory is reading the same folder to the GPU by safetensors.
+flight all the time. Stall: pause, load and resume together; in the pause the step under way ends. Where
+versions are put in between two steps the steps under way go on, and stall is the longest time in which no
+step is under way, by the core's own clock (`step_clock`), for both kinds; the time from the call until the
+core goes on with the version is told too, which is pause, load and resume of the other kind.
+
+The engine has the first GPU, and the second one where weights also come over NCCL, from a sender in a process
+of its own on the first. The baseline of sending is `torch.distributed.broadcast` of the same bytes between
+the same two GPUs. Sending is timed from the sender's call on, when the engine has yet to begin to receive,
+and by itself from when the first bucket has been sent, beside the part of the raw broadcast that is as many
+bytes. The baseline of what comes through shared memory is reading the same folder to the GPU by safetensors.
 Log-probabilities of responses after updates are compared with those of the model in transformers.
 
-    python -m tests.bench.weight_staging [--transports shm nccl] [--one-step] [--out FOLDER]
+    python -m tests.bench.weight_staging [--transports shm nccl] [--kinds swapped staged] [--keep-kv]
+        [--in-flight 512 64] [--updates 5] [--one-step] [--out FOLDER]
     python -m tests.bench.weight_staging --tiny --transports shm gloo --out FOLDER    (on CPUs, to see it run)
 """
 
@@ -25,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,78 +40,29 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_shape import VllmShape, arguments
+from rljob_runtime.engines.vllm_staging_verbs import PutIn
 from rljob_runtime.samples import Generation
+from tests.bench import step_clock
 from tests.bench.figures import RESULTS, Figure, record
-from tests.bench.peers.work import LARGE, SMALL, Work
 from tests.bench.raw_broadcast import milliseconds
 from tests.bench.weight_sender import Sender
-from tests.bench.weight_staging_rows import Update, report, sending
+from tests.bench.weight_staging_model import FULL, TINY, Scale, make_model
+from tests.bench.weight_staging_rows import KINDS, Kind, Update, report, sending
+from tests.bench.weight_staging_streams import PROMPT, Streams, timed
 from tests.support.runtime.plain_linear import plain_linear
-from tests.support.runtime.tiny_models import published
 
-PROMPT = 128
 SETTLE_SECONDS = 0.5
 """Between two updates at least, in which the engine computes the KV cache anew and goes on."""
 
 COMPARED = 24
 """Responses of each kind of update, of which log-probabilities are compared."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of it there is."""
-
-    work: Work
-    dtype: str
-    in_flight: Sequence[int]
-    updates: int
-    """Of each kind, at each number of requests."""
-    response: int
-
-
-FULL = Scale(LARGE, "bfloat16", (64, 512), 4, 192)
-TINY = Scale(SMALL, "float32", (4, 8), 3, 64)
-
-
-@dataclass
-class Streams:
-    """Requests one after the other, so many at a time, and what came of them."""
-
-    engine: VllmEngine
-    vocabulary: int
-    response: int
-    ended: list[tuple[Request, Generation]] = field(default_factory=list)
-    count: int = 0
-    stopping: bool = False
-
-    async def run(self, in_flight: int) -> None:
-        await asyncio.gather(*(self._stream(index) for index in range(in_flight)))
-
-    async def _stream(self, index: int) -> None:
-        while not self.stopping:
-            self.count += 1
-            tokens = np.random.default_rng([self.count]).integers(0, self.vocabulary, PROMPT)
-            # The first ones end at different times, so that later ones begin at different times.
-            most = self.response if self.ended else max(16, index * 37 % self.response)
-            asked = Request(f"s{self.count}", tokens.astype(np.int32), most, self.count, exact=True)
-            self.ended.append((asked, await self.engine.submit(asked)))
-
-    async def tokens(self) -> int:
-        return (await self.engine.load_snapshot()).generated_tokens
-
-    async def more(self, count: int) -> None:
-        """Wait until so many more tokens were generated."""
-        goal = await self.tokens() + count
-        async with asyncio.timeout(60):
-            while await self.tokens() < goal:  # noqa: ASYNC110 - progress is told when asked
-                await asyncio.sleep(0.001)
 
 
 class Bench:
@@ -118,13 +75,18 @@ class Bench:
         self.warm: set[str] = set()
         """Transports by which it has had versions."""
         self.version = 0
+        self.clocked = False
+        """Whether its core tells when steps begin and end."""
         self.folders: dict[int, Path] = {0: folders[0]}
         self._folders = folders
 
-    async def update(self, streams: Streams, staged: bool, in_flight: int) -> Update:
+    async def update(self, streams: Streams, kind: Kind, in_flight: int) -> Update:
+        staged = kind != "loaded"
         self.version += 1
         folder = self.folders[self.version] = self._folders[self.version % 2]
         await streams.more(in_flight * 4)
+        if self.clocked:
+            await self._steps()
         before, began = await streams.tokens(), time.perf_counter()
         await asyncio.sleep(SETTLE_SECONDS)
         middle, at = await streams.tokens(), time.perf_counter()
@@ -132,16 +94,42 @@ class Bench:
         ref, sending = self._ref(folder, staged)
         prepare = await timed(self._while_sent(self.engine.prepare(ref), sending)) if staged else 0.0
         pace = (await streams.tokens() - middle) / (time.perf_counter() - at) / usual if staged else np.nan
-        there, began = await streams.tokens(), time.perf_counter()
-        pause = await timed(self.engine.pause("keep"))
-        made = await streams.tokens() - there
-        load = self.engine.load(ref)
-        loaded = await timed(load if staged else self._while_sent(load, sending))
-        resume = await timed(self.engine.resume())
+        there, began = await streams.tokens(), time.monotonic()
+        if kind == "swapped":
+            goes_on, pause, loaded, resume = await self._swap(ref), 0.0, 0.0, 0.0
+            made = await streams.tokens() - there
+        else:
+            pause, goes_on = await timed(self.engine.pause("keep")), None
+            made = await streams.tokens() - there
+            load = self.engine.load(ref)
+            loaded = await timed(load if staged else self._while_sent(load, sending))
+            resume = await timed(self.engine.resume())
         await streams.more(in_flight)
-        gap = 1e3 * (time.perf_counter() - began)
+        gap = 1e3 * (time.monotonic() - began)
         assert self.engine.version == self.version
-        return Update(prepare, pause, loaded, resume, gap, pace, made)
+        flow = step_clock.flow(await self._steps(), began) if self.clocked else None
+        return Update(prepare, pause, loaded, resume, gap, pace, made, goes_on, flow)
+
+    async def _swap(self, ref: WeightRef) -> float:
+        """Milliseconds until the engine's core goes on with the version."""
+        core, told = self.engine._live_core(), []
+        put_in = core.put_in
+
+        async def noted(number: int, keep_kv: bool) -> PutIn:
+            told.append(await put_in(number, keep_kv))
+            return told[0]
+
+        began = time.monotonic()
+        with patch.object(core, "put_in", noted):
+            assert await self.engine.swap(ref), "the engine put nothing in"
+        return 1e3 * (told[0].stood[1] - began)
+
+    async def _steps(self) -> list[step_clock.Step]:
+        """Of the engine since the last call."""
+        found: list[step_clock.Step] = await self.engine._live_core()._client.call_utility_async(
+            step_clock.TAKE
+        )
+        return found
 
     async def transfer(self, updates: int) -> list[Update]:
         """Versions that arrive in an engine that has nothing to do."""
@@ -167,35 +155,6 @@ class Bench:
             await taking
             return
         await asyncio.gather(taking, self.sender.send(self.version % 2))
-
-
-async def timed(call: Awaitable[None]) -> float:
-    """Milliseconds that `call` takes."""
-    began = time.perf_counter()
-    await call
-    return 1e3 * (time.perf_counter() - began)
-
-
-def make_model(scale: Scale, folder: Path) -> list[Path]:
-    """The model, and a second version of it."""
-    config = transformers.AutoConfig.for_model(
-        "qwen3", vocab_size=scale.work.vocabulary, tie_word_embeddings=True, max_position_embeddings=2048,
-        **scale.work.shape,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, scale.dtype))
-    folders = [published(folder / "model"), published(folder / "other")]
-    model.save_pretrained(folders[0])
-    weights = load_file(folders[0] / "model.safetensors", device=device)
-    moved = {name: value + 0.005 * torch.randn_like(value) for name, value in weights.items()}
-    save_file({name: value.cpu() for name, value in moved.items()}, folders[1] / "model.safetensors")
-    shutil.copy(folders[0] / "config.json", folders[1])
-    del model, weights, moved
-    if device == "cuda":
-        torch.cuda.empty_cache()
-    return folders
 
 
 @torch.inference_mode()
@@ -271,14 +230,19 @@ async def with_engine(
         {"accelerator": "nvidia", "options": VllmOptions(gpu_memory_utilization=0.5)} if cuda else {}
     )
     length = PROMPT + scale.response
-    engine = VllmEngine("bench", folders[0], Sampling(), most, length, dtype=scale.dtype, **options)
+    engine = VllmEngine(
+        "bench", folders[0], Sampling(), most, length, dtype=scale.dtype, keep_kv=scale.keep_kv, **options
+    )
     began = time.perf_counter()
     with visible("1" if "nccl" in senders else None):
         await engine.start(0)
     print(f"engine up after {time.perf_counter() - began:.0f} s; it stages: {engine.stages}", flush=True)
     if not engine.stages:
         raise SystemExit("the engine takes no version while it generates: its log says why")
+    if "swapped" in scale.kinds and (obstacle := engine._live_core().swap_obstacle):
+        raise SystemExit(f"the engine puts in no version between two steps: {obstacle}")
     bench, figures, arrived = Bench(engine, folders), [], {}
+    bench.clocked = "swapped" in scale.kinds
     try:
         for in_flight in scale.in_flight:
             for transport, bench.sender in senders.items():
@@ -318,10 +282,11 @@ def visible(devices: str | None) -> Iterator[None]:
 async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: str) -> list[Figure]:
     streams = Streams(bench.engine, scale.work.vocabulary, scale.response)
     running = asyncio.create_task(streams.run(in_flight))
-    # Over gloo there is no other way than the staged one.
-    kinds = [True] if bench.sender is not None and not bench.sender.both else [True, False]
-    found: dict[bool, list[Update]] = {kind: [] for kind in kinds}
-    versions: dict[bool, set[int]] = {kind: set() for kind in kinds}
+    # Over gloo there is no other way than arriving while it generates.
+    both = bench.sender is None or bench.sender.both
+    kinds = [kind for kind in scale.kinds if both or kind != "loaded"]
+    found: dict[Kind, list[Update]] = {kind: [] for kind in kinds}
+    versions: dict[Kind, set[int]] = {kind: set() for kind in kinds}
     for kind in kinds if transport not in bench.warm else ():  # joins a group, and warms up
         await bench.update(streams, kind, in_flight)
     bench.warm.add(transport)
@@ -329,7 +294,7 @@ async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: s
         for kind in kinds:
             found[kind].append(await bench.update(streams, kind, in_flight))
             versions[kind].add(bench.version)
-            print(f"{transport}, {in_flight} requests, staged: {kind}: {found[kind][-1]}", flush=True)
+            print(f"{transport}, {in_flight} requests, {kind}: {found[kind][-1]}", flush=True)
     streams.stopping = True
     await running
     lost = streams.count - sum(len(got.tokens) == asked.max_tokens for asked, got in streams.ended)
@@ -347,6 +312,19 @@ def main() -> None:
     parser.add_argument(
         "--one-step", action="store_true", help="vLLM prepares no step while another runs (async_scheduling)"
     )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KINDS,
+        default=["staged", "loaded"],
+        help="each beside the next",
+    )
+    parser.add_argument("--updates", type=int, help="of each kind, at each number of requests; default: 4")
+    parser.add_argument(
+        "--keep-kv",
+        action="store_true",
+        help="as with kvAfterUpdate: keep",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     # Why an engine takes no version while it generates is in its log.
@@ -360,7 +338,12 @@ def main() -> None:
         if options.one_step:
             stack.enter_context(one_step_at_a_time())
         scale = TINY if options.tiny else FULL
-        scale = replace(scale, in_flight=options.in_flight or scale.in_flight)
+        if "swapped" in options.kinds:
+            stack.enter_context(patch.object(vllm_compat, "FACTORY", step_clock.FACTORY))
+        scale = replace(
+            scale, in_flight=options.in_flight or scale.in_flight, updates=options.updates or scale.updates,
+            kinds=options.kinds, keep_kv=options.keep_kv,
+        )  # fmt: skip
         figures = asyncio.run(measure(scale, root, options.transports, partial(kept, options)))
     kept(options, figures, show=True)
 
@@ -368,6 +351,7 @@ def main() -> None:
 def kept(options: argparse.Namespace, figures: Sequence[Figure], show: bool = False) -> None:
     """Write figures to the results."""
     said = "one step at a time, " if options.one_step else ""
+    said += "KV kept, " if options.keep_kv else ""
     named = [replace(each, name=f"{said}{each.name}") for each in figures]
     record("weight_staging", named, options.out or RESULTS, show=show)
 

@@ -1,15 +1,22 @@
-"""The figures of `weight_staging`: what its updates took, staged beside loaded in the pause."""
+"""The figures of `weight_staging`: what its updates took, each kind beside the next."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import pairwise
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
 from tests.bench.figures import Figure
+from tests.bench.step_clock import Flow
 
 T = TypeVar("T")
+
+Kind = Literal["swapped", "staged", "loaded"]
+"""Of an update: what arrived while the engine generated is put in between two steps, or in its pause; or the
+version arrives in the pause."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass
@@ -27,10 +34,16 @@ class Update:
     """Tokens a second in `prepare`, over those before it; not a number where nothing is prepared."""
 
     made: float
-    """Tokens in the pause, by the steps that were under way."""
+    """Tokens in the pause, or until the version was put in, by the steps that were under way."""
+    goes_on: float | None = None
+    """From the call until the engine's core goes on with the version, where it is not paused."""
+    flow: Flow | None = None
+    """Its steps meanwhile, where they were recorded."""
 
     @property
     def stall(self) -> float:
+        if self.goes_on is not None:
+            return self.goes_on
         return self.pause + self.load + self.resume
 
     @property
@@ -74,40 +87,74 @@ def sending(transport: str, sent: Sequence[Sent], raw: float | None) -> list[Fig
 
 
 def report(
-    where: str, found: Mapping[bool, Sequence[Update]], distance: Mapping[bool, float], lost: int
+    where: str, found: Mapping[Kind, Sequence[Update]], distance: Mapping[Kind, float], lost: int
 ) -> list[Figure]:
-    def row(name: str, part: str, unit: str = "ms", goal: str | None = None) -> Figure:
-        values = {
-            kind: float(np.nanmedian([getattr(one, part) for one in updates]))
-            for kind, updates in found.items()
-        }
-        return Figure(f"{where}: {name}: median", values[True], unit, values.get(False), goal)
+    """Each kind, and the one after it as its baseline; the last one by itself where it is the only one."""
+    kinds = list(found)
+    pairs: list[tuple[Kind, Kind | None]] = [*pairwise(kinds)] or [(kinds[0], None)]
+    rows = [row for kind, beside in pairs for row in _beside(where, kind, beside, found, distance)]
+    return [*rows, Figure(f"{where}: responses lost", lost, "responses", goal="0")]
 
-    longest = max(one.stall for one in found[True])
+
+def _beside(
+    where: str,
+    kind: Kind,
+    beside: Kind | None,
+    found: Mapping[Kind, Sequence[Update]],
+    distance: Mapping[Kind, float],
+) -> list[Figure]:
+    def median(of: Kind | None, value: Callable[[Update], float]) -> float | None:
+        return None if of is None else float(np.nanmedian([value(one) for one in found[of]]))
+
+    def row(name: str, value: Callable[[Update], float], unit: str = "ms", goal: str | None = None) -> Figure:
+        whole = median(kind, value)
+        assert whole is not None
+        return Figure(f"{named}: {name}: median", whole, unit, median(beside, value), goal)
+
+    def part(of: Callable[[Flow], float]) -> Callable[[Update], float]:
+        return lambda one: np.nan if one.flow is None else of(one.flow)
+
+    named = where if kind == "staged" else f"{where}, {kind}"
+    longest = max(one.stall for one in found[kind])
+    given = row("given meanwhile by the steps under way", lambda one: one.made, "tokens")
+    gap = row("gap until a token per request", lambda one: one.gap)
+    arriving = Figure(
+        f"{named}: arriving while it generates: median",
+        statistics.median(one.prepare for one in found[kind]),
+        "ms",
+    )
+    pace = Figure(
+        f"{named}: pace of generation meanwhile: median",
+        float(np.nanmedian([one.pace for one in found[kind]])),
+        "share",
+    )
+    apart = Figure(
+        f"{named}: mean difference of log-probabilities after updates",
+        distance[kind],
+        "nats",
+        None if beside is None else distance[beside],
+    )
+    if kind == "swapped":
+        return [
+            row("stall, no step under way", part(lambda flow: flow.idle), goal="at most 30 ms"),
+            row("from the call until it goes on with the version", lambda one: one.stall),
+            Figure(f"{named}: from the call until it goes on with the version: longest", longest, "ms"),
+            given,
+            row("longest time without a token", part(lambda flow: flow.longest)),
+            row("usual time between two steps", part(lambda flow: flow.usual)),
+            gap,
+            apart,
+        ]
     return [
-        row("stall", "stall", goal="at most 30 ms"),
-        Figure(f"{where}: stall: longest", longest, "ms"),
-        row("given meanwhile by the steps under way", "made", "tokens"),
-        row("of it after the step under way has ended (load and resume)", "still"),
-        row("pause", "pause"),
-        row("load", "load"),
-        row("resume", "resume"),
-        row("gap until a token per request", "gap"),
-        Figure(
-            f"{where}: arriving while it generates: median",
-            statistics.median(one.prepare for one in found[True]),
-            "ms",
-        ),
-        Figure(
-            f"{where}: pace of generation meanwhile: median",
-            float(np.nanmedian([one.pace for one in found[True]])),
-            "share",
-        ),
-        Figure(
-            f"{where}: mean difference of log-probabilities after updates",
-            distance[True],
-            "nats",
-            distance.get(False),
-        ),
-        Figure(f"{where}: responses lost", lost, "responses", goal="0"),
+        row("stall", lambda one: one.stall, goal="at most 30 ms"),
+        Figure(f"{named}: stall: longest", longest, "ms"),
+        given,
+        row("of it after the step under way has ended (load and resume)", lambda one: one.still),
+        row("pause", lambda one: one.pause),
+        row("load", lambda one: one.load),
+        row("resume", lambda one: one.resume),
+        gap,
+        arriving,
+        pace,
+        apart,
     ]

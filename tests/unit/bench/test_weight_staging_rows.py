@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.bench.weight_staging_rows import Sent, after_first, sending
+from tests.bench.step_clock import Flow
+from tests.bench.weight_staging_rows import Kind, Sent, Update, after_first, report, sending
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,40 @@ def test_each_part_of_sending_stands_beside_as_much_of_a_raw_broadcast(
     found = sending("nccl", sent, raw)
     assert [(figure.name, figure.value, figure.baseline) for figure in found] == rows
     assert {figure.goal for figure in found} == {"1.3 x the baseline"}
+
+
+SWAPPED = Update(400.0, 0.0, 0.0, 0.0, 70.0, 0.8, 512, goes_on=12.0, flow=Flow(20.0, 24.0, 0.5))
+STAGED = Update(400.0, 40.0, 4.0, 6.0, 90.0, 0.8, 1024, flow=Flow(20.0, 60.0, 14.0))
+LOADED = Update(0.0, 40.0, 400.0, 6.0, 500.0, float("nan"), 1024)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stall"),
+    [
+        ({"staged": STAGED, "loaded": LOADED}, [("shm: stall: median", 50.0, 446.0)]),
+        ({"staged": STAGED}, [("shm: stall: median", 50.0, None)]),
+        (
+            {"swapped": SWAPPED, "staged": STAGED},
+            [
+                ("shm, swapped: stall, no step under way: median", 0.5, 14.0),
+                ("shm, swapped: from the call until it goes on with the version: median", 12.0, 50.0),
+            ],
+        ),
+        (
+            {"swapped": SWAPPED, "staged": STAGED, "loaded": LOADED},
+            [
+                ("shm, swapped: stall, no step under way: median", 0.5, 14.0),
+                ("shm, swapped: from the call until it goes on with the version: median", 12.0, 50.0),
+                ("shm: stall: median", 50.0, 446.0),
+            ],
+        ),
+    ],
+)
+def test_each_kind_of_update_stands_beside_the_next(
+    kinds: dict[Kind, Update], stall: list[tuple[str, float, float | None]]
+) -> None:
+    found = report("shm", {kind: [one] for kind, one in kinds.items()}, dict.fromkeys(kinds, 0.01), lost=0)
+    names = {name for name, _, _ in stall}
+    assert [(row.name, row.value, row.baseline) for row in found if row.name in names] == stall
+    assert len({row.name for row in found}) == len(found), "no name is there twice"
+    assert (found[-1].name, found[-1].value) == ("shm: responses lost", 0)
