@@ -148,6 +148,19 @@ async def test_prompts_of_old_weights_are_of_no_use_to_requests_of_new_ones(
     check_log_probs(site.base, site.known(ref.version), [(again, got)])
 
 
+@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
+async def test_it_goes_on_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    """Nothing else is asked of the engine meanwhile."""
+    monkeypatch.setattr(site.engine, "keeps_kv", keeps)
+    ref, asked = site.version(), [site.ask() for _ in range(SLOTS)]
+    running = [asyncio.create_task(site.engine.submit(one)) for one in asked]
+    await site.engine.prepare(ref)
+    await site.more()
+    async with asyncio.timeout(SECONDS / 4):
+        assert await site.engine.swap(ref)
+        await asyncio.gather(*running)
+
+
 async def test_an_engine_that_does_nothing_has_the_version_at_once(site: Site) -> None:
     ref = site.version()
     await site.engine.prepare(ref)

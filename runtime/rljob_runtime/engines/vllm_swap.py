@@ -120,6 +120,7 @@ def _after_steps(core: Any, number: int) -> "Future[Swapped]":
         core.scheduler.reset_prefix_cache(reset_running_requests=True)
         counts = _counts(core)
         core.resume_scheduler()
+        _wake(core)
         return counts, [], began, time.monotonic()
 
     idle: Future[Any] | None = core.pause_scheduler("keep", False)
@@ -128,6 +129,13 @@ def _after_steps(core: Any, number: int) -> "Future[Swapped]":
     else:
         idle.add_done_callback(lambda ended: _answer(answer, lambda: (ended.result(), put_in())[1]))
     return answer
+
+
+def _wake(core: Any) -> None:
+    """A core that is idle waits for a message once it has told so, though it has work by now."""
+    from vllm.v1.engine import EngineCoreRequestType
+
+    core.input_queue.put_nowait((EngineCoreRequestType.ABORT, []))
 
 
 def _counts(core: Any) -> dict[str, int]:

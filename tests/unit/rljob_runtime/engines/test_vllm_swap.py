@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.engines import vllm_swap
 from rljob_runtime.engines.vllm_swap import swap, without_token
+
+
+@pytest.fixture(autouse=True)
+def wake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without vLLM's kind of message."""
+    monkeypatch.setattr(vllm_swap, "_wake", lambda core: core.did.append("wake"))
 
 
 @dataclass
@@ -118,14 +125,14 @@ def test_where_the_cache_is_computed_anew_the_steps_under_way_end_first() -> Non
     core.requests["a"] = _Request("a", 7)
     assert core.idle is not None
     core.idle.set_result(None)
-    assert core.did[1:] == ["place_between_steps 7", "clear", "resume"]
+    assert core.did[1:] == ["place_between_steps 7", "clear", "resume", "wake"]
     assert answer.result()[:2] == ({"a": 7, "c": 0}, [])
 
 
 def test_an_idle_core_is_done_at_once() -> None:
     core = _Core([], steps=0)
     assert swap(core, 7, False).result()[:2] == ({}, [])
-    assert core.did == ["pause keep False", "place_between_steps 7", "clear", "resume"]
+    assert core.did == ["pause keep False", "place_between_steps 7", "clear", "resume", "wake"]
 
 
 @pytest.mark.parametrize("keep", [True, False])
