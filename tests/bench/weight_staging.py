@@ -141,7 +141,9 @@ class Bench:
             prepare = await timed(self._while_sent(self.engine.prepare(ref), sending))
             pause = await timed(self.engine.pause("keep"))
             load = await timed(self.engine.load(ref))
-            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), *[np.nan] * 3))
+            found.append(
+                Update(prepare, pause, load, await timed(self.engine.resume()), np.nan, np.nan, np.nan)
+            )
         return found
 
     def _ref(self, folder: Path, staged: bool) -> tuple[WeightRef, bool]:

@@ -59,7 +59,7 @@ def swap_misfit() -> list[str]:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCore, EngineCoreProc
-    from vllm.v1.executor import Executor
+    from vllm.v1.executor.abstract import Executor
     from vllm.v1.request import Request
 
     needed = {
