@@ -5,8 +5,9 @@ are put in between two of its steps, beside those that are put in in its pause (
 The model has the shape of Qwen3-0.6B and random weights in bfloat16 (1.2 GB); 64 and 512 requests are in
 flight all the time. Stall: pause, load and resume together; in the pause the step under way ends. Where
 versions are put in between two steps the steps under way go on, and stall is the longest time in which no
-step is under way, by the core's own clock (`step_clock`), for both kinds; the time from the call until the
-core goes on with the version is told too, which is pause, load and resume of the other kind.
+step is under way, by the core's own clock (`step_clock`), for both kinds. The copy itself, for which the
+first step after it waits on the accelerator, is in the longest time without a token. The time from the call
+until the core goes on with the version is told too, which is pause, load and resume of the other kind.
 
 The engine has the first GPU, and the second one where weights also come over NCCL, from a sender in a process
 of its own on the first. The baseline of sending is `torch.distributed.broadcast` of the same bytes between

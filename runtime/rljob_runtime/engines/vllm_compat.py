@@ -82,8 +82,6 @@ class VllmCore(StagingVerbs):
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
         """Whether tokens wait in the engine core; see `flush`."""
-        self.swap_obstacle = swap_obstacle(shape, self.holds_outputs)
-        """Why versions that have arrived are put in only in a pause; "" where `put_in` does without."""
         with self._start.part("core"), early.offered():
             self._llm: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
@@ -109,6 +107,8 @@ class VllmCore(StagingVerbs):
         self.reports_versions = not self.holds_outputs and hasattr(self._llm, "update_weight_version")
         """Whether outputs say which version each token came from; else see `counts_at_pause`. Where outputs
         wait they would name the version that there is when they leave."""
+        self.swap_obstacle = swap_obstacle(shape, self._llm.vllm_config, self.holds_outputs)
+        """Why versions that have arrived are put in only in a pause; "" where `put_in` does without."""
         self._client: Any = self._llm.engine_core
         self.processes: list[Any] = list(self._client.resources.engine_manager.processes)
         """The engine core's `multiprocessing` processes."""

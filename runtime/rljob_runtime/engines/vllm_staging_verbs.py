@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.engines.vllm_shape import VllmShape
-from rljob_runtime.engines.vllm_swap import SWAP, swap_misfit
+from rljob_runtime.engines.vllm_swap import SWAP, keeps_order, swap_misfit
 from rljob_runtime.weights.contents import Shapes
 
 
@@ -27,13 +27,17 @@ class PutIn:
     """From when to when nothing could run, in seconds of the monotonic clock."""
 
 
-def swap_obstacle(shape: VllmShape, holds_outputs: bool) -> str:
+def swap_obstacle(shape: VllmShape, config: Any, holds_outputs: bool) -> str:
     """Why versions that have arrived are put in only in a pause; "" where they are between two steps.
-    Imports vLLM."""
+    `config` is vLLM's own. Imports vLLM."""
+    from vllm.v1.executor.abstract import Executor
+
     if not holds_outputs:
         return "its scheduler is vLLM's own"
     if shape.options.speculation is not None:
         return "its steps under way have drafts"
+    if not keeps_order(executor := Executor.get_class(config)):
+        return f"{executor.__name__} may give its ranks their work in another order than it gets it"
     different = swap_misfit()
     return f"this version of vLLM differs in {', '.join(different)}" if different else ""
 

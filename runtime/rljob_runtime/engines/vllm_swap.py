@@ -31,7 +31,7 @@ from when to when nothing could run, in seconds of the monotonic clock. Requests
 
 FITTING = ("UniProcExecutor", "MultiprocExecutor")
 """vLLM's executors that give a rank its work in one order: in the thread that runs the model, and through a
-queue. Both are tried by name, also where they come from another class."""
+queue. Those that are derived from them do too."""
 
 
 class Counted(Protocol):
@@ -52,6 +52,11 @@ def without_token(requests: Iterable[Counted]) -> list[str]:
         for each in requests
         if each.num_output_tokens == 0 and each.num_output_placeholders == 0
     ]
+
+
+def keeps_order(executor: type) -> bool:
+    """Whether a class of executors is one of `FITTING`."""
+    return not {each.__name__ for each in executor.__mro__}.isdisjoint(FITTING)
 
 
 def swap_misfit() -> list[str]:
@@ -84,9 +89,6 @@ def _names(function: Any, attribute: str) -> bool:
 
 def swap(core: Any, number: int, keep_kv: bool) -> "Future[Swapped]":
     """The utility; called between two steps."""
-    names = {each.__name__ for each in type(core.model_executor).__mro__}
-    if not names & set(FITTING):
-        raise TypeError(f"{type(core.model_executor).__name__} may not keep the order of what it is given")
     return _between_steps(core, number) if keep_kv else _after_steps(core, number)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.engines import vllm_swap
-from rljob_runtime.engines.vllm_swap import swap, without_token
+from rljob_runtime.engines.vllm_swap import keeps_order, swap, without_token
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +68,10 @@ class _Core:
         requests: list[_Request],
         steps: int,
         error: Exception | None = None,
-        executor: Any = UniProcExecutor,
     ) -> None:
         self.requests = {each.request_id: each for each in requests}
         self.batch_queue: deque[Any] | None = deque((None, f"step {steps - i}", None) for i in range(steps))
-        self.model_executor = executor(self, error)
+        self.model_executor = UniProcExecutor(self, error)
         self.scheduler = self
         self.did: list[str] = []
         self.awaited: tuple[str, Callable[[], None]] | None = None
@@ -143,7 +142,12 @@ def test_what_goes_wrong_on_a_rank_is_told(keep: bool) -> None:
     assert "resume" not in core.did
 
 
-def test_an_executor_that_may_not_keep_the_order_is_refused() -> None:
-    core = _Core([], 0, executor=_Executor)
-    with pytest.raises(TypeError, match="_Executor may not keep the order"):
-        swap(core, 7, True)
+class _Derived(UniProcExecutor):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("executor", "keeps"), [(UniProcExecutor, True), (_Derived, True), (_Executor, False)]
+)
+def test_which_executors_keep_the_order_of_what_they_are_given(executor: type, keeps: bool) -> None:
+    assert keeps_order(executor) is keeps
