@@ -89,7 +89,8 @@ def sending(transport: str, sent: Sequence[Sent], raw: float | None) -> list[Fig
 def report(
     where: str, found: Mapping[Kind, Sequence[Update]], distance: Mapping[Kind, float], lost: int
 ) -> list[Figure]:
-    """Each kind, and the one after it as its baseline; the last one by itself where it is the only one."""
+    """Each kind, and the one after it as its baseline; the last one by itself where it is the only one.
+    `distance`: of log-probabilities, nothing where they were not compared."""
     kinds = list(found)
     pairs: list[tuple[Kind, Kind | None]] = [*pairwise(kinds)] or [(kinds[0], None)]
     rows = [row for kind, beside in pairs for row in _beside(where, kind, beside, found, distance)]
@@ -128,12 +129,10 @@ def _beside(
         float(np.nanmedian([one.pace for one in found[kind]])),
         "share",
     )
-    apart = Figure(
-        f"{named}: mean difference of log-probabilities after updates",
-        distance[kind],
-        "nats",
-        None if beside is None else distance[beside],
-    )
+    apart = []
+    if distance:
+        name = f"{named}: mean difference of log-probabilities after updates"
+        apart = [Figure(name, distance[kind], "nats", None if beside is None else distance[beside])]
     if kind == "swapped":
         return [
             row("stall, no step under way", part(lambda flow: flow.idle), goal="at most 30 ms"),
@@ -143,7 +142,7 @@ def _beside(
             row("longest time without a token", part(lambda flow: flow.longest)),
             row("usual time between two steps", part(lambda flow: flow.usual)),
             gap,
-            apart,
+            *apart,
         ]
     return [
         row("stall", lambda one: one.stall, goal="at most 30 ms"),
@@ -156,5 +155,5 @@ def _beside(
         gap,
         arriving,
         pace,
-        apart,
+        *apart,
     ]

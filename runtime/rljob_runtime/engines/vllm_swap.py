@@ -10,7 +10,7 @@ Guarantees:
   steps under way, are ended, to enter anew: else they would begin upon KV of weights that they have no token
   of;
 - where the KV cache is computed anew the steps under way end first, as their tokens belong to what is
-  computed: nothing is thrown away, and nothing runs from then until the copy is on its way.
+  computed: nothing is thrown away. The copy comes right behind them.
 
 Runs in the engine core's process (`vllm_scheduler`).
 """
@@ -114,11 +114,13 @@ def _between_steps(core: Any, number: int) -> "Future[Swapped]":
 
 
 def _after_steps(core: Any, number: int) -> "Future[Swapped]":
+    # Behind the steps under way, of which none comes after it: nothing has to wait for the copy itself.
+    placed = core.model_executor.collective_rpc("place_between_steps", args=(number,), non_block=True)
     answer: Future[Swapped] = Future()
 
     def put_in() -> Swapped:
         began = time.monotonic()
-        core.model_executor.collective_rpc("place_between_steps", args=(number,))
+        placed.result()
         core.scheduler.reset_prefix_cache(reset_running_requests=True)
         counts = _counts(core)
         core.resume_scheduler()

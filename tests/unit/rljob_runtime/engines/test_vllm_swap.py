@@ -117,21 +117,21 @@ def test_with_no_step_under_way_they_are_counted_at_once(queue: deque[Any] | Non
     assert swap(core, 7, True).result()[:2] == ({"a": 5}, [])
 
 
-def test_where_the_cache_is_computed_anew_the_steps_under_way_end_first() -> None:
+def test_where_the_cache_is_computed_anew_that_is_once_the_steps_under_way_have_ended() -> None:
     core = _Core([_Request("a", 5, 2), _Request("c")], steps=2)
     answer = swap(core, 7, False)
-    assert (core.did, answer.done()) == (["pause keep False"], False)
+    assert (core.did, answer.done()) == (["place_between_steps 7", "pause keep False"], False)
     core.requests["a"] = _Request("a", 7)
     assert core.idle is not None
     core.idle.set_result(None)
-    assert core.did[1:] == ["place_between_steps 7", "clear", "resume", "wake"]
+    assert core.did[2:] == ["clear", "resume", "wake"]
     assert answer.result()[:2] == ({"a": 7, "c": 0}, [])
 
 
 def test_an_idle_core_is_done_at_once() -> None:
     core = _Core([], steps=0)
     assert swap(core, 7, False).result()[:2] == ({}, [])
-    assert core.did == ["pause keep False", "place_between_steps 7", "clear", "resume", "wake"]
+    assert core.did == ["place_between_steps 7", "pause keep False", "clear", "resume", "wake"]
 
 
 @pytest.mark.parametrize("keep", [True, False])
