@@ -91,7 +91,9 @@ PACKAGES = {
         ("balance", "micro_batches", "mini_batches"),
     ),
     "parallel-shared": part(
-        "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit", "rank_layout"), ("hdp_plan_hidden",)
+        "parallel",
+        ("busy_ranks", "cost_model", "hdp_levels", "hdp_plan", "pass_fit", "rank_layout"),
+        ("hdp_plan_hidden",),
     ),
     "routing-lengths": part(
         "routing",
