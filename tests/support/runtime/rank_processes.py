@@ -1,8 +1,11 @@
 """Ranks in processes that stay for many tests, and trainer steps on them with given plans."""
 
+import faulthandler
 import os
 import pickle
+import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +16,8 @@ from tests.support.runtime.rank_context import rank_context
 
 _SECONDS = 250.0
 """For a rank's result, of which the first has to wait for the processes' start."""
+_TELLING = 5.0
+"""Seconds for a rank that gave none to write down what it is at."""
 
 
 class RankFailed(AssertionError):
@@ -66,7 +71,7 @@ class RankProcesses:
 
     def _start(self, index: int) -> None:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        process = self._context.Process(target=_serve, args=(theirs, self._stacks(index)), daemon=True)
         process.start()
         theirs.close()
         self._pipes[index], self._processes[index] = ours, process
@@ -74,9 +79,10 @@ class RankProcesses:
     def _receive(self, index: int) -> tuple[bool, Any]:
         pipe = self._pipes[index]
         if not pipe.poll(_SECONDS):
+            was_at = self._asked_where(index)
             self._processes[index].kill()
             self._start(index)
-            return False, f"no result in {_SECONDS:g} s"
+            return False, f"no result in {_SECONDS:g} s; it was at\n{was_at}"
         try:
             done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
         except EOFError:
@@ -85,14 +91,33 @@ class RankProcesses:
             return False, "the process died"
         return done, value
 
+    def _stacks(self, index: int) -> Path:
+        return Path(self._folder.name) / f"stacks-{index}"
 
-def _serve(pipe: Any) -> None:
+    def _asked_where(self, index: int) -> str:
+        """What a rank's threads are at. Its own handler writes that, also where Python waits for a device."""
+        stacks, until = self._stacks(index), time.monotonic() + _TELLING
+        with suppress(ProcessLookupError):
+            os.kill(self._processes[index].pid, signal.SIGUSR1)
+        before = ""
+        while time.monotonic() < until:
+            time.sleep(0.1)
+            # Line by line: it is whole once no more comes.
+            text = stacks.read_text()
+            if text and text == before:
+                break
+            before = text
+        return before
+
+
+def _serve(pipe: Any, stacks: Path) -> None:
     import torch
     import torch.distributed as dist
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1, stacks.open("w"))
     before = None
     while (task := pipe.recv()) is not None:
         work, rank, world_size, store, arguments = task
