@@ -190,7 +190,8 @@ def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the file, compressed if its name ends in .gz (default: DIR/trace.json.gz, or trace.otlp.jsonl)",
+        help="the file, compressed if its name ends in .gz; -: printed (default: DIR/trace.json.gz, or "
+        "trace.otlp.jsonl)",
     )
     export.set_defaults(command=run_commands.export_trace)
     responses = trace.add_parser(

@@ -92,20 +92,25 @@ def responses(options: argparse.Namespace) -> int:
 @_of_run
 def export_trace(options: argparse.Namespace) -> int:
     """Write the run's events for other tools."""
-    from rljob_runtime.trace.export.export import FILES, FileOfTheRun, NoFile, NothingToExport
+    from rljob_runtime.trace.export.export import FILES, FileOfTheRun, NoFile, NothingToExport, print_trace
     from rljob_runtime.trace.export.export import export_trace as export_events
 
     file: Path = options.output or options.folder / FILES[options.format]
+    printed = str(file) == "-"
     try:
-        count, tally = export_events(options.folder, file, options.format)
+        if printed:
+            count, tally = print_trace(options.folder, sys.stdout.buffer, options.format)
+        else:
+            count, tally = export_events(options.folder, file, options.format)
     except (NothingToExport, FileOfTheRun, NoFile) as error:
         return refuse(f"rljob: {error}")
     if tally.unreadable:
         print(f"rljob: {tally.left_out}.", file=sys.stderr)
     if options.format == "otlp":
-        print(f"{file}: {count} spans; each line is a request for an OTLP receiver's /v1/traces")
+        told = f"{count} spans; each line is a request for an OTLP receiver's /v1/traces"
     else:
-        print(f"{file}: {count} records; open it in https://ui.perfetto.dev or chrome://tracing")
+        told = f"{count} records; open it in https://ui.perfetto.dev or chrome://tracing"
+    print(f"{'<stdout>' if printed else file}: {told}", file=sys.stderr if printed else sys.stdout)
     return ExitCode.DONE
 
 

@@ -94,22 +94,12 @@ def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tupl
     `OSError`."""
     _check_kind(file)
     _check_own(folder, file)
-    tally, shape = Tally(), _SHAPES[form]
-    parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)
-    first = next(parts, None)
-    if first is None:
-        raise NothingToExport(f"{folder / EVENTS_FOLDER} has no {tally.why_no('event')}")
+    tally = Tally()
+    parts = _parts(folder, form, tally)
     unfinished = file.with_name(f"{file.name}.part")
-    encode = msgspec.json.Encoder().encode
-    count = _size(first)
     try:
         with _opened(unfinished, file.suffix == ".gz") as out:
-            out.write(shape.head)
-            out.write(encode(first))
-            for part in parts:
-                out.write(shape.between + encode(part))
-                count += _size(part)
-            out.write(shape.tail)
+            count = _write(parts, form, out)
         os.replace(unfinished, file)
     except OSError as error:
         # Where the disk is full, it has no name.
@@ -118,6 +108,32 @@ def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tupl
     finally:
         unfinished.unlink(missing_ok=True)
     return count, tally
+
+
+def print_trace(folder: Path, out: IO[bytes], form: Format = "trace-event") -> tuple[int, Tally]:
+    """The same to what is open, never compressed. Raises `NothingToExport`, `OSError`."""
+    tally = Tally()
+    return _write(_parts(folder, form, tally), form, out), tally
+
+
+def _parts(folder: Path, form: Format, tally: Tally) -> Iterator[Record | TracesData]:
+    """What the run is written in. Raises `NothingToExport` where there is nothing."""
+    parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)
+    first = next(parts, None)
+    if first is None:
+        raise NothingToExport(f"{folder / EVENTS_FOLDER} has no {tally.why_no('event')}")
+    return itertools.chain((first,), parts)
+
+
+def _write(parts: Iterator[Record | TracesData], form: Format, out: IO[bytes] | gzip.GzipFile) -> int:
+    """Write them; how many records or spans there are. There is one part at least."""
+    encode, shape = msgspec.json.Encoder().encode, _SHAPES[form]
+    before, count = shape.head, 0
+    for part in parts:
+        out.write(before + encode(part))
+        before, count = shape.between, count + _size(part)
+    out.write(shape.tail)
+    return count
 
 
 def _size(part: Record | TracesData) -> int:

@@ -154,3 +154,22 @@ def test_the_command(tmp_path, capsys):
     nowhere = tmp_path / "none" / "t.json"
     assert main(["trace", "export", str(folder), "--output", str(nowhere)]) == 2
     assert capsys.readouterr().err.startswith(f"rljob: the folder {nowhere.parent} is not there: make it, or")
+
+
+@pytest.mark.parametrize(("form", "name"), [("trace-event", "trace.json"), ("otlp", "trace.otlp.jsonl")])
+def test_what_is_printed_is_what_a_file_would_have(tmp_path, capsysbinary, monkeypatch, form, name):
+    """`-` was the name of a file."""
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(json.dumps(job()))
+    with held(tmp_path / "run", manifest.read_bytes(), Begin.NEW) as found:
+        found.begin()
+    folder = many(tmp_path / "run", 2)
+    monkeypatch.chdir(tmp_path)
+    command = ["trace", "export", str(folder), "--format", form, "--output"]
+    assert main([*command, name]) == 0
+    capsysbinary.readouterr()
+    assert main([*command, "-"]) == 0
+    printed = capsysbinary.readouterr()
+    assert printed.out == (tmp_path / name).read_bytes()
+    assert printed.err.startswith(b"<stdout>: ")
+    assert not (tmp_path / "-").exists()
