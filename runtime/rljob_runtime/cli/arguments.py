@@ -45,6 +45,9 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     _add_from_verl(commands)
     _add_export(commands, of_run)
     report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
+    report.add_argument(
+        "--output", type=Path, metavar="FILE", help="the page; -: printed (default: DIR/report.html)"
+    )
     report.set_defaults(command=run_commands.report)
     _add_samples(commands, of_run)
     _add_simulate(commands)

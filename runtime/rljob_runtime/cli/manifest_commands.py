@@ -180,7 +180,8 @@ def validate(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """Print what the job would do under each routing policy."""
     from rljob_runtime.data.length_trace import LengthTraceError
-    from rljob_runtime.trace.forecast.simulate import NoPage, Options, forecast
+    from rljob_runtime.trace.forecast.simulate import Options, forecast
+    from rljob_runtime.trace.report.page_file import NoPage
 
     try:
         text = forecast(

@@ -50,14 +50,22 @@ def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
 
 @_of_run
 def report(options: argparse.Namespace) -> int:
-    """Write the run's HTML report, and print its path."""
-    from rljob_runtime.trace.report.page import write_report
+    """Write the run's HTML report, and print its path; or print the report."""
+    from rljob_runtime.trace.report.page import report_page, write_report
+    from rljob_runtime.trace.report.page_file import NoPage, try_page
     from rljob_runtime.trace.report.recorded import NothingRecorded
 
     try:
-        print(write_report(options.folder))
+        if str(options.output) == "-":
+            print(report_page(options.folder))
+            return ExitCode.DONE
+        if options.output is not None:
+            try_page(options.output, "--output", by_renaming=True)
+        print(write_report(options.folder, options.output))
     except NothingRecorded as error:
         return refuse(f"rljob: {error}")
+    except NoPage as error:
+        return refuse(f"rljob: {error}.")
     return ExitCode.DONE
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rljob_api.errors import Problem
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
-from rljob_runtime.given_files import called, no_place
+from rljob_runtime.given_files import called
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
@@ -22,15 +22,13 @@ from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast import left_out, text
 from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
+from rljob_runtime.trace.report.page_file import try_page
 from rljob_runtime.trace.report.simulation_page import simulation_page
 
 _REQUESTS = 40_000
 """Responses of one simulation, unless the steps are given: some ten seconds for each policy and seed."""
 _STEPS = (4, 12)
 """Fewest and most steps that are simulated, unless they are given."""
-
-_PAGE = b"<!doctype html"
-"""How a page begins."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,12 @@ class Options:
     """Where a page with the time lines of all policies is written; not with `size`."""
 
 
-class NoPage(Exception):
-    """What is to be written over is no page, or there is no folder for it; the message says so."""
-
-
 def forecast(options: Options) -> str:
     """What `rljob simulate` prints. Raises `ManifestError`, `LengthTraceError`, `NoPage`, and `OSError` where
     the page cannot be written."""
     manifest = read(options.manifest)
     if options.page is not None:
-        _try_page(options.page)
+        try_page(options.page, "--html")
     assumptions, source = (
         (Assumptions(), None) if options.assumptions is None else read_assumptions(options.assumptions)
     )
@@ -76,22 +70,6 @@ def forecast(options: Options) -> str:
         # What a distribution or an engine cannot be is known where it is built, and not by a field alone.
         file = called(options.assumptions or options.manifest)
         raise ManifestError([Finding(file, 1, Problem((), str(error)))]) from error
-
-
-def _try_page(page: Path) -> None:
-    """Raises `OSError` where it cannot be written, and `NoPage` where there is no folder for it, or it would
-    take the place of something else, such as the manifest; before it is simulated for minutes."""
-    if (why := no_place(page, "--html")) is not None:
-        raise NoPage(why)
-    there = page.exists()
-    if page.is_file():
-        with page.open("rb") as file:
-            begin = file.read(len(_PAGE))
-        if begin and begin.lower() != _PAGE:
-            raise NoPage(f"{page} is there already, and is no page: name another file with --html")
-    page.open("ab").close()
-    if not there:
-        page.unlink()
 
 
 def _wrong(options: Options, source: YamlSource | None, problem: Problem) -> ManifestError:

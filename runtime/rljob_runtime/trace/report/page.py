@@ -49,9 +49,8 @@ _SEARCH_BEFORE = 40.0
 """Seconds after the report's begin at which that ends: a run that ends waits a minute for its report."""
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write the report of the run in `run_dir` and return its path. Raises `OSError` where it cannot be
-    written, and `NothingRecorded` where there is nothing to write."""
+def report_page(run_dir: Path) -> str:
+    """The report of the run in `run_dir`. Raises `NothingRecorded` where there is nothing to tell."""
     try:
         job: RLJob | None = read(run_dir / MANIFEST).job
     except ManifestError:
@@ -65,10 +64,16 @@ def write_report(run_dir: Path) -> Path:
     sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
     held_out = read_samples(run_dir, EVALUATION_SAMPLES_FILE).rows
     name = job.metadata.name if job else run_dir.name
-    page = render(analysis, job, name, sizes, remark, samples.rows, evaluations, held_out, unsent)
-    path = run_dir / REPORT_FILE
+    return render(analysis, job, name, sizes, remark, samples.rows, evaluations, held_out, unsent)
+
+
+def write_report(run_dir: Path, file: Path | None = None) -> Path:
+    """Write the report of the run in `run_dir` and return its path: `file`, or one in the run's folder.
+    Raises `OSError` where it cannot be written, and `NothingRecorded` where there is nothing to write."""
+    page = report_page(run_dir)
+    path = file or run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
-    whole = path.with_suffix(".html.tmp")
+    whole = path.with_name(f"{path.name}.tmp")
     try:
         whole.write_text(page, encoding="utf-8")
         whole.replace(path)

@@ -201,6 +201,7 @@ def test_simulate_names_the_file_that_is_wrong(tmp_path, capsys, monkeypatch, fi
     [
         ("simulate job.yaml --html {}", "--html"),
         ("trace export run --output {}", "--output"),
+        ("report run --output {}", "--output"),
         ("from-verl train.sh --output {}", "--output"),
         ("new --output {}", "--output"),
     ],
@@ -213,6 +214,7 @@ def test_a_file_to_write_whose_folder_is_not_there(tmp_path, capsys, monkeypatch
     (tmp_path / "train.sh").write_text("no launch of verl\n")
     monkeypatch.setattr("rljob_runtime.trace.forecast.simulate.compare", None)
     monkeypatch.setattr("rljob_runtime.trace.export.export.read_metrics", None)
+    monkeypatch.setattr("rljob_runtime.trace.report.page.analyse_run", None)
     assert main(command.format("none/a.html").split()) == 2
     assert capsys.readouterr().err == (
         f"rljob: the folder none is not there: make it, or name another file with {option}.\n"
