@@ -65,6 +65,12 @@ class VllmEngine(Model):
     that is more. The memory of such a step is part of the engine's."""
     prefix_caching: bool = True
     """Share the KV cache of equal prompt prefixes."""
+    delay_prefills: bool = False
+    """Let new prompts wait for one another, 64 steps or 2 s at most, where the engine is full: a step that
+    computes a prompt beside running responses has no graph, above the largest of captureSizes, and may take
+    twice as long as one that does not. They begin when the places that are empty meanwhile have cost as much
+    as such a step costs the running ones, by the engine's own times of its steps. Not measured on a GPU yet.
+    Of no effect on Ascend."""
     speculation: Speculation | None = None
     """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
     batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""

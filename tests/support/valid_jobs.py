@@ -7,6 +7,7 @@ from tests.support.jobs import REMOVED
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
     "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
+    "prompts that wait for one another": {"training.rollout.engine": {"vllm": {"delayPrefills": True}}},
     "steps with a token for each request": {
         "training.rollout.engine": {"vllm": {"maxBatchedTokens": 32}},
         "training.rollout.maxRunningRequests": 32,

@@ -23,6 +23,8 @@ from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_inspection import inspect_here
+from rljob_runtime.engines.vllm_prefills import FACTORY as DELAYING
+from rljob_runtime.engines.vllm_prefills import delays
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
 from rljob_runtime.engines.vllm_staging_verbs import StagingVerbs, swap_obstacle
@@ -82,12 +84,15 @@ class VllmCore(StagingVerbs):
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
         """Whether tokens wait in the engine core; see `flush`."""
+        factory = FACTORY if self.holds_outputs else None
+        if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
+            factory = DELAYING
         with self._start.part("core"), early.offered():
             self._llm: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
                     **arguments(shape),
                     weight_transfer_config=transfer,
-                    scheduler_cls=FACTORY if self.holds_outputs else None,
+                    scheduler_cls=factory,
                 ),
                 # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes
                 # for batches of prompts. For servers it takes fewer, so that answers begin sooner.

@@ -38,6 +38,11 @@ core's name of the request. What is kept stays, so that nobody waits for it."""
 
 def scheduler(**arguments: Any) -> Any:
     """The scheduler that vLLM would make from these arguments, with outputs that wait."""
+    return made_of((Holding,), arguments)
+
+
+def made_of(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:
+    """The same, with these classes before vLLM's own."""
     from vllm.v1.engine.core import EngineCoreProc
 
     # Utilities are methods of the engine core, looked up by name.
@@ -49,7 +54,8 @@ def scheduler(**arguments: Any) -> Any:
     config = copy.copy(arguments["vllm_config"].scheduler_config)
     config.scheduler_cls = None
     base = config.get_scheduler_cls()
-    return type(f"Holding{base.__name__}", (Holding, base), {})(**arguments)
+    name = "".join(part.__name__ for part in (*parts, base))
+    return type(name, (*parts, base), {})(**arguments)
 
 
 class Holding:

@@ -68,12 +68,12 @@ def swap_misfit() -> list[str]:
     from vllm.v1.request import Request
 
     needed = {
-        "EngineCore.batch_queue": _names(EngineCore.step_with_batch_queue, "batch_queue"),
+        "EngineCore.batch_queue": names(EngineCore.step_with_batch_queue, "batch_queue"),
         "EngineCore.pause_scheduler": hasattr(EngineCoreProc, "pause_scheduler")
         and hasattr(EngineCoreProc, "resume_scheduler"),
         "Executor.collective_rpc": "non_block" in inspect.signature(Executor.collective_rpc).parameters,
-        "Request.num_output_placeholders": _names(Request.__init__, "num_output_placeholders"),
-        "AsyncScheduler._update_after_schedule": _names(
+        "Request.num_output_placeholders": names(Request.__init__, "num_output_placeholders"),
+        "AsyncScheduler._update_after_schedule": names(
             AsyncScheduler._update_after_schedule, "num_output_placeholders"
         ),
         "Scheduler.reset_prefix_cache": "reset_running_requests"
@@ -82,7 +82,7 @@ def swap_misfit() -> list[str]:
     return [name for name, fits in needed.items() if not fits]
 
 
-def _names(function: Any, attribute: str) -> bool:
+def names(function: Any, attribute: str) -> bool:
     """Whether a function's own text has this attribute."""
     return attribute in function.__code__.co_names
 

@@ -34,6 +34,7 @@ def without_effect(job: RLJob) -> Iterator[Problem]:
     yield from _unheld_weights(spec)
     yield from _memory_of_others(spec)
     yield from _sizes_of_no_step(spec)
+    yield from _delays_without_graphs(spec)
     yield from _repeated(spec)
 
 
@@ -231,6 +232,16 @@ def _sizes_of_no_step(spec: Spec) -> Iterator[Problem]:
             f"has {', '.join(map(str, above))}, and no step has more than {most} tokens (maxBatchedTokens): "
             "vLLM captures no graph for them. Take them out, or raise that",
         )
+
+
+def _delays_without_graphs(spec: Spec) -> Iterator[Problem]:
+    given = spec.training.rollout.engine.vllm
+    if given is None or not given.delay_prefills or spec.accelerator != "ascend":
+        return
+    yield Problem(
+        (*_TRAINING, "rollout", "engine", "vllm", "delayPrefills"),
+        "is true, and vLLM's scheduler on Ascend is another, in which prompts do not wait: take it out",
+    )
 
 
 def _repeated(spec: Spec) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ GPU, PROBE, PROMPTS = (
     "training.rollout.routing",
     "training.schedule.promptsPerBatch",
 )
+NPU = {"accelerator": "ascend"}
 OVER: dict[str, Any] = {"training.rollout.overSampling": {}}
 ASYNC = "training.async"
 CONTEXT, HOLD, RANKS = (
@@ -135,6 +136,11 @@ def told(changes: dict[str, Any]) -> list[str]:
             {**GPU, VLLM: {"captureSizes": [8, 600, 700], "maxBatchedTokens": 512}},
             "vllm.captureSizes: has 600, 700, and no step has more than 512 tokens (maxBatchedTokens)",
             id="graphs of no step",
+        ),
+        pytest.param(
+            {**NPU, VLLM: {"delayPrefills": True}},
+            "vllm.delayPrefills: is true, and vLLM's scheduler on Ascend is another, in which prompts do not",
+            id="prompts that do not wait",
         ),
         pytest.param(
             {SIZES: [1, 4, 4, 8, 8, 8]},
