@@ -25,6 +25,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_holding import misfit
+from rljob_runtime.engines.vllm_prefills import delays, prefills_misfit
 from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 from rljob_runtime.samples import Generation
 from tests.support.runtime.engines import beside_others, load, started
@@ -118,6 +119,13 @@ async def test_this_version_of_vllm_holds_outputs_back(engine: VllmEngine) -> No
 async def test_one_that_differs_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "update_from_output", lambda self, model_runner_output: {})
     assert misfit("cpu") == "this version of vLLM differs in Scheduler.update_from_output"
+
+
+async def test_one_that_would_not_let_prompts_wait_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert delays("cpu", True)
+    monkeypatch.setattr(Scheduler, "schedule", lambda self: None)
+    assert prefills_misfit() == ["Scheduler.schedule"]
+    assert not delays("cpu", True)
 
 
 async def test_what_is_still_travelling_is_not_written_over(

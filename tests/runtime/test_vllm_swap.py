@@ -1,5 +1,5 @@
 """Versions that are put into a vLLM engine between two of its steps: whatever runs, every token is of the
-weights of its version, and none is lost or there twice."""
+weights of its version, and none is lost or there twice. The same of prompts that wait for one another."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from rljob_runtime.engines.prefill_gate import MOST_STEPS
 from rljob_runtime.engines.protocol import Request, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
@@ -27,6 +28,7 @@ from tests.support.runtime.tiny_models import (
     vllm_device,
     weights_at,
 )
+from tests.support.runtime.waiting_prompts import priced_prompts, steps_held, waiting_prompts
 
 ON_CPUS = vllm_device()["accelerator"] == "cpu"
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
@@ -89,8 +91,10 @@ async def site(
         stack.enter_context(plain_linear(root / "plugin"))
         if request.param == "two steps":
             stack.enter_context(async_steps(root / "async"))
+        stack.enter_context(priced_prompts())
         device = vllm_device()
-        options = device.pop("options").model_copy(update={"max_batched_tokens": BATCH})
+        changed = {"max_batched_tokens": BATCH, "delay_prefills": True}
+        options = device.pop("options").model_copy(update=changed)
         engine = beside_others(VllmEngine("swap", site.base, PLAIN, SLOTS, LENGTH, options=options, **device))
         async with started(engine) as site.engine:
             config = engine._live_core()._llm.vllm_config.scheduler_config
@@ -204,3 +208,65 @@ async def test_a_pause_waits_until_a_version_is_put_in(site: Site) -> None:
     got = await running
     assert [span.version for span in got.spans] == [before, ref.version]
     check_log_probs(site.base, site.known(before, ref.version), [(one, got)])
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
+async def test_prompts_that_wait_for_one_another_are_generated_as_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """While versions are put in between two steps and in a pause, and requests are aborted: one that waits,
+    one that runs, and all."""
+    monkeypatch.setattr(site.engine, "keeps_kv", keeps)
+    first, held = site.engine.version, await steps_held(site.engine)
+    asked: list[tuple[Request, asyncio.Task[Generation]]] = []
+
+    async def begin(*requests: Request) -> None:
+        for one in requests:
+            asked.append((one, asyncio.create_task(site.engine.submit(one))))
+            await site.more()
+
+    def long() -> Request:
+        """Runs as long as others come."""
+        return request(f"long{len(site.folders)}", len(site.folders), 20, 210, exact=True)
+
+    async with asyncio.timeout(SECONDS), waiting_prompts(site.engine, 5.0):
+        await begin(long(), *(site.ask() for _ in range(9)))
+        await site.put_in(site.version())
+        await begin(*(site.ask() for _ in range(6)))
+        await site.engine.abort(asked[-1][0].request_id)
+        await site.engine.abort(next(one for one, task in asked[1:] if not task.done()).request_id)
+        await site.engine.pause("keep")
+        await site.engine.load(site.version())
+        await site.engine.resume()
+        await begin(*(site.ask() for _ in range(5)))
+        ended = [(one, await task) for one, task in asked]
+        assert sum(got.finish == "abort" for _, got in ended) <= 2
+        asked.clear()
+        await begin(long(), *(site.ask() for _ in range(3)))
+        await site.engine.pause("abort")
+        await site.engine.resume()
+        ended += [(one, await task) for one, task in asked]
+    assert await steps_held(site.engine) >= held + 20
+    for one, got in ended:
+        assert len(got.tokens) == len(got.log_probs)
+        assert got.finish == "abort" or not one.exact or len(got.tokens) == one.max_tokens
+    known = site.known(*range(first, site.engine.version + 1))
+    begun = [(one, got) for one, got in ended if len(got.tokens)]
+    if keeps:
+        check_kept_kv(site.base, known, begun, PLAIN)
+    else:
+        check_log_probs(site.base, known, begun)
+
+
+async def test_a_prompt_waits_for_a_bounded_number_of_steps(site: Site) -> None:
+    """And for none where nothing runs."""
+    held = await steps_held(site.engine)
+    long, short = request("long", 1, 20, 220, exact=True), request("short", 2, 20, 10, exact=True)
+    async with asyncio.timeout(SECONDS), waiting_prompts(site.engine, 1e9):
+        running = asyncio.create_task(site.engine.submit(long))
+        await site.more()
+        assert await steps_held(site.engine) == held
+        await site.engine.submit(short)
+        assert not running.done()
+        assert held < await steps_held(site.engine) <= held + MOST_STEPS
+        await running
