@@ -9,14 +9,13 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest.trainer_memory import ModelSize
+from rljob_runtime.parallel.rank_layout import experts_of
 from rljob_runtime.weights.adapter import NoSuchLayers, adapted_layers, adapter_parameters
 from rljob_runtime.weights.contents import Shapes, tensor_shapes
 from rljob_runtime.weights.model_files import folder_parameters
 
 _ADAPTER = ("spec", "training", "adapter")
 _LIMIT = "the change of a layer has no higher rank than it has inputs or outputs, whichever are fewer"
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Fields of config.json, of which a mixture of experts has one."""
 
 
 def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[Problem]:
@@ -25,7 +24,7 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
     adapter = job.spec.training.adapter
     if adapter is None:
         return
-    if any(config.get(name) for name in _EXPERTS):
+    if experts_of(config):
         yield Problem(
             _ADAPTER,
             f"adapter must not be set for a model with experts ({config['model_type']} in its config.json): "

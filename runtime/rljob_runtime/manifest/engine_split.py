@@ -18,7 +18,7 @@ _MOST = 16
 
 def check_engine_split(job: RLJob, config: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the accelerators of each rollout pool. `config`: what config.json says, or will say,
-    of the model."""
+    of the model's part for text."""
     spec = job.spec
     if spec.accelerator == "cpu":
         # An engine there has no accelerators to split anything over.
@@ -42,16 +42,15 @@ def _used(pool: RolloutPool) -> bool:
 def _indivisible(accelerators: int, config: Mapping[str, Any]) -> str | None:
     """What of a model so many accelerators cannot have equal parts of, with its size; None where there is
     nothing."""
-    own = {**config, **(config.get("text_config") or {})}
-    heads, shared, width = (_number(own, name) for name in (_HEADS, _KEY_VALUE_HEADS, _WIDTH))
+    heads, shared, width = (_number(config, name) for name in (_HEADS, _KEY_VALUE_HEADS, _WIDTH))
     if heads is not None and heads % accelerators:
         return f"{_HEADS} {heads}"
     # Where there are fewer of them than accelerators, each is on several. Compressed ones are on all.
     several = shared is not None and (shared % accelerators and accelerators % shared)
-    if several and "kv_lora_rank" not in own:
+    if several and "kv_lora_rank" not in config:
         return f"{_KEY_VALUE_HEADS} {shared}"
     # Of a model with experts it may be the width of each, or of no layer.
-    if width is not None and width % accelerators and not experts_of(own):
+    if width is not None and width % accelerators and not experts_of(config):
         return f"{_WIDTH} {width}"
     return None
 

@@ -31,8 +31,9 @@ class ModelFolderError(UnsupportedModel):
 
 def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
     """The folder's config.json, empty where it says nothing of use, and all that is wrong with the folder:
-    weights that are missing or cut short, weights that are quantized, a model that cannot be trained. Imports
-    transformers, which takes seconds."""
+    weights that are missing or cut short, weights that are quantized, a model that cannot be trained. Of a
+    model with parts for more than text it says what the part for text is. Imports transformers, which takes
+    seconds."""
     config: dict[str, Any] = {}
     wrong: list[ModelFolderError] = []
     try:
@@ -53,7 +54,13 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
             check(folder, config)
         except ModelFolderError as error:
             wrong.append(error)
-    return config, wrong
+    return _of_text(config), wrong
+
+
+def _of_text(config: dict[str, Any]) -> dict[str, Any]:
+    inner = config.get("text_config")
+    # The kind of model stays that of the whole, by which transformers finds it.
+    return {**config, **inner, "model_type": config["model_type"]} if isinstance(inner, dict) else config
 
 
 def read_config(folder: Path) -> dict[str, Any]:

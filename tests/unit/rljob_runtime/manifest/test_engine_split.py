@@ -32,8 +32,6 @@ def told(changes: dict[str, Any], config: dict[str, Any]) -> list[str]:
         (6, {"kv_lora_rank": 512}, None),
         (8, {"intermediate_size": 100}, "intermediate_size 100"),
         (8, {"intermediate_size": 100, "num_experts": 8}, None),
-        (5, {"text_config": {"num_attention_heads": 20, "num_key_value_heads": 5}, "intermediate_size": 5},
-         None),
         (5, {"num_attention_heads": None, "num_key_value_heads": 0, "intermediate_size": [7]}, None),
     ],
 )  # fmt: skip

@@ -1,10 +1,12 @@
-"""What looking at a model's folder imports."""
+"""What looking at a model's folder imports, and what it says of a model that has more parts than one."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from rljob_runtime.weights.model_files import examine
 from tests.support.runtime.manifest_files import make
 
 _TRANSFORMERS = {
@@ -33,3 +35,14 @@ def test_no_garbage_is_collected_while_transformers_is_imported(tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert told.stdout.splitlines() == ["False", "[]", "True"]
+
+
+def test_of_a_model_that_sees_images_too_the_part_for_text_is_told(tmp_path: Path) -> None:
+    """What was looked for beside `text_config` was not found, and so not compared with the job."""
+    text = {"model_type": "gemma3_text", "max_position_embeddings": 64, "vocab_size": 100, "num_experts": 4}
+    whole = {"model_type": "gemma3", "vocab_size": 7, "text_config": text, "vision_config": {"vocab_size": 3}}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    make(tmp_path / "model.safetensors")
+    config, _ = examine(tmp_path)
+    names = ("max_position_embeddings", "vocab_size", "num_experts", "model_type")
+    assert [config[name] for name in names] == [64, 100, 4, "gemma3"]
