@@ -41,7 +41,7 @@ def _set(name: str, rows: Sequence[SampleLine]) -> str:
             f"<h3>Evaluation of {escape(name)}, {when(newest[0])}</h3>",
             f"<p>{len(rows):,} responses of {evaluations:,} evaluation{'' if evaluations == 1 else 's'} are "
             f"kept, to the set's first prompts; <code>rljob samples . --evaluation {escape(name)} --step N "
-            "--best</code>, in this report's folder, shows all that are kept of the evaluation after step "
+            "--best</code>, in the run's folder, shows all that are kept of the evaluation after step "
             "N.</p>",
             *cards,
             *(

@@ -53,7 +53,7 @@ def _how_many(rows: Sequence[SampleLine]) -> str:
     return (
         f"{len(rows):,} responses of {len(steps):,} step{'' if len(steps) == 1 else 's'} are kept, chosen to "
         "have the best, the worst and the longest of each step among them; <code>rljob samples . --step N "
-        "--best</code>, in this report's folder, shows all of step N, the best first."
+        "--best</code>, in the run's folder, shows all of step N, the best first."
     )
 
 
