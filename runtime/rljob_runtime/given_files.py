@@ -47,6 +47,15 @@ def no_place(file: Path, option: str) -> str | None:
     return f"the folder {folder} is not there: make it, or name another file with {option}"
 
 
+def no_file(file: Path, option: str) -> str | None:
+    """Why what is there must not be replaced by a file that `option` names; None where nothing is, or a file.
+    Root would replace a device for everybody on the machine, and who reads a pipe would wait for ever. A
+    folder takes no file's place, and the system says so."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        return f"{file} is a device, a pipe or a socket: name a file with {option}"
+    return None
+
+
 def open_regular(path: Path) -> BinaryIO:
     """A regular file, to be read at any place, as data are. Raises `OSError`."""
     # A pipe that nobody writes would be waited for.

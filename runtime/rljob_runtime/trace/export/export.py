@@ -15,7 +15,7 @@ from typing import IO, Literal, TypeAlias
 
 import msgspec
 
-from rljob_runtime.given_files import no_place
+from rljob_runtime.given_files import no_file, no_place
 from rljob_runtime.trace.analyse.event_files import Tally, read_blocks, read_workers
 from rljob_runtime.trace.analyse.windows import windows_from_metrics
 from rljob_runtime.trace.export.otlp import Spans, TracesData
@@ -62,13 +62,9 @@ _LOOKED_AT = 32
 
 
 def _check_kind(file: Path) -> None:
-    """Raise `NoFile` where its folder is not, or a device, a pipe or a socket is there. Root would replace it
-    for everybody on the machine, and who reads a pipe would wait for ever."""
-    if (why := no_place(file, "--output")) is not None:
+    """Raise `NoFile` where its folder is not, or what is there must not be replaced."""
+    if (why := no_place(file, "--output") or no_file(file, "--output")) is not None:
         raise NoFile(f"{why}.")
-    # A folder takes no file's place, and the system says so.
-    if file.exists() and not file.is_file() and not file.is_dir():
-        raise NoFile(f"{file} is a device, a pipe or a socket: name a file with --output.")
 
 
 def _check_own(folder: Path, file: Path) -> None:

@@ -6,7 +6,7 @@ work, and is not there afterwards.
 
 from pathlib import Path
 
-from rljob_runtime.given_files import no_place
+from rljob_runtime.given_files import no_file, no_place
 
 _BEGIN = b"<!doctype html"
 """How a page begins."""
@@ -19,18 +19,17 @@ class NoPage(Exception):
 def try_page(page: Path, option: str, by_renaming: bool = False) -> None:
     """Raises `OSError` where the file that `option` names cannot be written, and `NoPage` where there is no
     folder for it, or it would take the place of something else, such as the manifest; `by_renaming`: also of
-    a device, which root would replace for everybody on the machine."""
+    what is no file (`no_file`)."""
     if (why := no_place(page, option)) is not None:
         raise NoPage(why)
     there = page.exists()
-    if by_renaming and there and not page.is_file() and not page.is_dir():
-        raise NoPage(f"{page} is a device, a pipe or a socket: name a file with {option}")
+    if by_renaming and (why := no_file(page, option)) is not None:
+        raise NoPage(why)
     if page.is_file():
         with page.open("rb") as file:
             begin = file.read(len(_BEGIN))
         if begin and begin.lower() != _BEGIN:
             raise NoPage(f"{page} is there already, and is no page: name another file with {option}")
-    # A folder takes no page, and the system says so.
     page.open("ab").close()
     if not there:
         page.unlink()
