@@ -11,6 +11,8 @@ from typing import Any
 
 from rljob_api.errors import Path, Problem
 from rljob_api.model import RandomModel
+from rljob_runtime.parallel.rank_layout import experts_of
+from rljob_runtime.weights.model_files import text_part
 
 Config = Mapping[str, Any]
 """A config.json, or what it would say of a model that is to be made."""
@@ -36,8 +38,6 @@ _MAY_CHANGE = ("max_position_embeddings", "num_experts_per_tok")
 """Where the model is a folder: no weight has its shape from them. A random model is not made again, so that
 they stay as well."""
 _OF_FOLDERS = tuple(name for name, _ in _OF_RANDOM if name not in _MAY_CHANGE)
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""What families call the number of experts; transformers writes either name for the same one."""
 _ANEW = "to go on with --resume, or begin anew with --restart, or beside it with another --output"
 
 
@@ -137,10 +137,10 @@ def _differing(wanted: Config, began: Config, names: Iterable[str]) -> Iterator[
 
 
 def _of_text(config: Config) -> Config:
-    """What is compared, by its first name, and of the part for text where a model has one."""
-    inner = config.get("text_config")
-    said = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
-    experts = [said[name] for name in _EXPERTS if said.get(name) is not None]
+    """What is compared, by its first name, and of the part for text where a model has one. What families call
+    the number of experts differs, and transformers writes either name for the same one."""
+    said = text_part(config)
+    experts = [said[name] for name in experts_of(said)]
     return said | {"num_experts": experts[0]} if experts else said
 
 

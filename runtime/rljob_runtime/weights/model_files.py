@@ -6,7 +6,7 @@ loads neither torch nor transformers.
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,14 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
             check(folder, config)
         except ModelFolderError as error:
             wrong.append(error)
-    return _of_text(config), wrong
-
-
-def _of_text(config: dict[str, Any]) -> dict[str, Any]:
-    inner = config.get("text_config")
     # The kind of model stays that of the whole, by which transformers finds it.
-    return {**config, **inner, "model_type": config["model_type"]} if isinstance(inner, dict) else config
+    return text_part(config) | {"model_type": config["model_type"]}, wrong
+
+
+def text_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says of the part of the model that reads and writes text, where it has more."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else dict(config)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
