@@ -43,9 +43,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "H_module.layers.0.attn.gqkv_proj.weight is of shape [512, 64] in the *.safetensors, and of shape",
     ),
     "an adapter for layers of another name": (
-        "gemma3", IMAGES, ADAPTER | {"training.adapter.targetModules": ["q_proj"]}, "adapter",
+        "gemma3", IMAGES | {"text_config": WIDE}, ADAPTER | {"training.adapter.targetModules": ["q_proj"]},
+        "adapter",
         "an adapter needs linear layers, and language_model.model.layers.0.self_attn.q_proj of the "
         "*.safetensors has another name in Gemma3ForConditionalGeneration",
+    ),
+    "heads of a part for text, too narrow for vLLM": (
+        "gemma3", IMAGES, {}, "model.path", "its attention heads are 16 wide",
     ),
     "an adapter for experts by another field": (
         "ernie4_5_moe", WIDE, ADAPTER, "adapter", "adapter must not be set for a model with experts",
