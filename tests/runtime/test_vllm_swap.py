@@ -65,17 +65,18 @@ class Site:
         long, length = self._made % 3 == 0, 10 + self._made * 29 % 90
         return request(f"r{self._made}", self._made, 150 if long else 20, length, exact=self._made % 5 > 0)
 
-    async def more(self) -> None:
-        """Wait until more tokens are generated."""
-        goal = (await self.engine.load_snapshot()).generated_tokens + 8
+    async def more(self, tokens: int = 8) -> None:
+        """Wait until so many more tokens are generated."""
+        goal = (await self.engine.load_snapshot()).generated_tokens + tokens
         async with asyncio.timeout(SECONDS):
             while (await self.engine.load_snapshot()).generated_tokens < goal:  # noqa: ASYNC110 - asked
                 await asyncio.sleep(0.001)
 
-    async def put_in(self, ref: WeightRef) -> None:
+    async def put_in(self, ref: WeightRef, tokens: int = 8) -> None:
+        """After so many more tokens, at least."""
         async with asyncio.timeout(SECONDS):
             await self.engine.prepare(ref)
-            await self.more()
+            await self.more(tokens)
             assert await self.engine.swap(ref)
         assert self.engine.version == ref.version
         assert not (await self.engine.load_snapshot()).paused
@@ -117,7 +118,8 @@ async def test_versions_are_put_in_while_requests_come_run_and_go(
             asked.append((one, asyncio.create_task(site.engine.submit(one))))
         if len(asked) % 12 == 0:
             await site.engine.abort(asked[-7][0].request_id)
-        await site.put_in(ref)
+        # Some end meanwhile, and others begin.
+        await site.put_in(ref, 12 * SLOTS)
     async with asyncio.timeout(SECONDS):
         ended = [(one, await task) for one, task in asked]
     for one, got in ended:
