@@ -61,6 +61,8 @@ def keeps_order(executor: type) -> bool:
 
 def swap_misfit() -> list[str]:
     """What of this vLLM is not as `swap` needs it; nothing where all is. Imports vLLM."""
+    from vllm.v1.core.block_pool import BlockHashToBlockMap, BlockPool
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import EngineCore, EngineCoreProc
@@ -78,6 +80,10 @@ def swap_misfit() -> list[str]:
         ),
         "Scheduler.reset_prefix_cache": "reset_running_requests"
         in inspect.signature(Scheduler.reset_prefix_cache).parameters,
+        "KVCacheManager.block_pool": names(KVCacheManager.__init__, "block_pool"),
+        "BlockPool": names(BlockPool.reset_prefix_cache, "blocks")
+        and names(BlockPool.__init__, "cached_block_hash_to_block"),
+        "BlockHashToBlockMap": names(BlockHashToBlockMap.__init__, "_cache"),
     }
     return [name for name, fits in needed.items() if not fits]
 
@@ -121,7 +127,7 @@ def _after_steps(core: Any, number: int) -> "Future[Swapped]":
     def put_in() -> Swapped:
         began = time.monotonic()
         placed.result()
-        core.scheduler.reset_prefix_cache(reset_running_requests=True)
+        compute_anew(core.scheduler)
         counts = _counts(core)
         core.resume_scheduler()
         _wake(core)
@@ -133,6 +139,33 @@ def _after_steps(core: Any, number: int) -> "Future[Swapped]":
     else:
         idle.add_done_callback(lambda ended: _answer(answer, lambda: (ended.result(), put_in())[1]))
     return answer
+
+
+def compute_anew(scheduler: Any) -> None:
+    """Forget the KV cache, that of running requests too, in a scheduler of vLLM's that has no step under way.
+
+    vLLM looks at every block that a GPU has room for, tens of thousands, and takes milliseconds for it, in
+    which nothing runs. It is shown those alone that a prompt can be found in."""
+    pool = scheduler.kv_cache_manager.block_pool
+    blocks = pool.blocks
+    # Newer versions look watched blocks up by their numbers.
+    if not getattr(pool, "_reuse_watchers", None):
+        pool.blocks = _found_by_prompts(pool)
+    try:
+        scheduler.reset_prefix_cache(reset_running_requests=True)
+    finally:
+        pool.blocks = blocks
+
+
+def _found_by_prompts(pool: Any) -> list[Any]:
+    """The blocks that have a hash, which vLLM keeps by it: one, or several by their numbers."""
+    found: list[Any] = []
+    for each in pool.cached_block_hash_to_block._cache.values():
+        if isinstance(each, dict):
+            found.extend(each.values())
+        else:
+            found.append(each)
+    return found
 
 
 def _wake(core: Any) -> None:

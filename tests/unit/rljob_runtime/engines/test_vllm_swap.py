@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,9 @@ class _Core:
         self.batch_queue: deque[Any] | None = deque((None, f"step {steps - i}", None) for i in range(steps))
         self.model_executor = UniProcExecutor(self, error)
         self.scheduler = self
+        kept = SimpleNamespace(_cache={})
+        pool = SimpleNamespace(blocks=[], cached_block_hash_to_block=kept)
+        self.kv_cache_manager = SimpleNamespace(block_pool=pool)
         self.did: list[str] = []
         self.awaited: tuple[str, Callable[[], None]] | None = None
         self.idle: Future[None] | None = Future() if steps else None
