@@ -52,8 +52,9 @@ class VllmEngine(Model):
     capture_sizes: list[int] | None = Field(default=None, min_length=1, max_length=512)
     """Batch sizes, in tokens of a step, for which the engine captures graphs; a decode step computes the next
     larger one, and above the largest the engine runs without a graph. Each takes memory, and time at the
-    engine's start. Default: chosen from maxRunningRequests, every size up to 16 and eight to each doubling
-    beyond; on Ascend vllm-ascend's. Of no effect on CPUs."""
+    engine's start. Default: every size up to 16 and eight to each doubling beyond, up to four times
+    maxRunningRequests, 512 at least and 2048 at most, so that steps that compute prompts as well have one; on
+    Ascend vllm-ascend's. Of no effect on CPUs."""
     gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
     """Part of an accelerator's memory that the engine takes."""
     kv_cache_gi_b: float = Field(default=1.0, gt=0, le=4096, alias="kvCacheGiB")
@@ -67,10 +68,10 @@ class VllmEngine(Model):
     """Share the KV cache of equal prompt prefixes."""
     delay_prefills: bool = False
     """Let new prompts wait for one another, 64 steps or 2 s at most, where the engine is full: a step that
-    computes a prompt beside running responses has no graph, above the largest of captureSizes, and may take
-    twice as long as one that does not. They begin when the places that are empty meanwhile have cost as much
-    as such a step costs the running ones, by the engine's own times of its steps. Not measured on a GPU yet.
-    Of no effect on Ascend."""
+    computes a prompt beside running responses takes longer than one that does not. They begin when the places
+    that are empty meanwhile have cost as much as such a step costs the running ones, by the engine's own
+    times of its steps. Worth a quarter more tokens where hundreds of requests run and others always wait, and
+    nothing where few do. Of no effect on Ascend."""
     speculation: Speculation | None = None
     """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
     batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""

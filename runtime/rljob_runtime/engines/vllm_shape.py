@@ -166,4 +166,6 @@ def _capture_sizes(shape: VllmShape) -> list[int] | None:
     if options.enforce_eager or shape.accelerator == "ascend":
         return None
     drafts = 0 if options.speculation is None else options.speculation.draft_tokens
-    return list(capture_sizes(shape.max_running, drafts))
+    most = options.max_batched_tokens
+    sizes = capture_sizes(shape.max_running, drafts)
+    return [size for size in sizes if most is None or size <= most]
