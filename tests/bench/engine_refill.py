@@ -33,7 +33,7 @@ from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.protocol import Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.fleet.reporting import report_seconds
-from rljob_runtime.routing.gears import capture_sizes
+from rljob_runtime.routing.gears import sizes_up_to
 from tests.bench import refill_clock
 from tests.bench.engine_refill_rows import Phase, phase, rows
 from tests.bench.engine_step import write_model
@@ -112,7 +112,7 @@ class Site:
         return SMALL if self.tiny else LARGE
 
     def engine(self, size: str) -> VllmEngine:
-        sizes = None if size == "usual" else list(capture_sizes(int(size)))
+        sizes = None if size == "usual" else list(sizes_up_to(int(size)))
         most = self.work.longest + self.work.prompt_tokens[1]
         return VllmEngine(
             size, self.folder, Sampling(), max(self.in_flight), most, "float32" if self.tiny else "bfloat16",

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rljob_runtime.routing.gears import sizes_up_to
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.peers.rates import Ended
 from tests.bench.peers.work import LENGTHS, MODEL, PROMPTS, SAMPLES, Work
 from tests.bench.real_runs import RUN, run_job
 
-_NAME = re.compile(r"ours-(\d+)(?:x([1-8]))?(-shared)?")
+_NAME = re.compile(r"ours-(\d+)(?:x([1-8]))?(-shared)?(-delayed)?(?:-graphs(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,26 @@ class Ours:
     """vLLM engines on each GPU that generates."""
     shared: bool = False
     """Whether every GPU generates, and the trainer shares the first one with its engines."""
+    delayed: bool = False
+    """`engine.vllm.delayPrefills`."""
+    graphs: int | None = None
+    """The most tokens of a captured graph; None: as an engine captures them by itself."""
 
 
 def named(name: str) -> Ours | None:
-    """The contender of this name, `ours-BOUND[xENGINES][-shared]`; None for somebody else's."""
+    """The contender of this name, `ours-BOUND[xENGINES][-shared][-delayed][-graphsTOKENS]`; None for somebody
+    else's."""
     found = _NAME.fullmatch(name)
-    return Ours(int(found[1]), int(found[2] or 1), found[3] is not None) if found else None
+    if found is None:
+        return None
+    bound, engines, shared, delayed, graphs = found.groups()
+    return Ours(
+        int(bound),
+        int(engines or 1),
+        shared is not None,
+        delayed is not None,
+        None if graphs is None else int(graphs),
+    )
 
 
 def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) -> dict[str, Any]:
@@ -56,9 +71,12 @@ def placed(ours: Ours, folder: Path, gpus: int, training: Mapping[str, Any]) -> 
     order, and where it runs. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first
     trains, and generates as well where `ours` says so."""
     shared = gpus < 2 or ours.shared
-    engine: Mapping[str, Any] = (
-        {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
-    )
+    vllm: dict[str, Any] = {"gpuMemoryUtilization": 0.35 if shared else 0.85}
+    if ours.delayed:
+        vllm["delayPrefills"] = True
+    if ours.graphs is not None:
+        vllm["captureSizes"] = list(sizes_up_to(ours.graphs))
+    engine: Mapping[str, Any] = {"vllm": vllm} if gpus else {"torch": {}}
     # An accelerator has one member in a group of NCCL, however many engines it has.
     push: dict[str, Any] = {"push": {}, "transport": "auto" if shared or ours.engines > 1 else "nccl"}
     several = {"enginesPerAccelerator": ours.engines, "cpusPerWorker": ours.engines + 2}

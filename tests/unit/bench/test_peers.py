@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rljob_api import RLJob
+from rljob_runtime.routing.gears import capture_sizes
 from tests.bench.peers import ours, peer, ranks, trl, verl
 from tests.bench.peers.__main__ import asked, figures, needed, theirs
 from tests.bench.peers.forced import told
@@ -100,6 +101,13 @@ def test_ours_is_a_valid_job(gpus: int):
     assert job.spec.pools.fast_rollout.replicas == max(1, gpus - 1)
 
 
+def test_what_is_tried_of_the_engine_is_in_the_job():
+    job = ours.manifest(ours.Ours(1, delayed=True, graphs=18), LARGE, Path("/work"), 2, 32768)
+    engine = RLJob.model_validate(job).spec.training.rollout.engine.vllm
+    assert engine is not None and engine.delay_prefills
+    assert engine.capture_sizes == [*range(1, 17), 18]
+
+
 @pytest.mark.parametrize(
     ("name", "ours_is"),
     [
@@ -107,6 +115,8 @@ def test_ours_is_a_valid_job(gpus: int):
         ("ours-0x3", ours.Ours(0, 3)),
         ("ours-1-shared", ours.Ours(1, shared=True)),
         ("ours-1x2-shared", ours.Ours(1, 2, shared=True)),
+        ("ours-1-delayed", ours.Ours(1, delayed=True)),
+        ("ours-2-shared-delayed-graphs512", ours.Ours(2, 1, True, True, 512)),
         ("ours", None),
         ("verl_sync", None),
     ],
@@ -130,6 +140,12 @@ def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
     assert read <= given.keys()
     assert given["PEERS_TRAINERS"] == given["PEERS_ENGINES"] == "2"
     assert all(yaml.safe_load(file.read_text()) for file in files)
+
+
+def test_verl_captures_the_graphs_that_ours_does():
+    settings = yaml.safe_load((peer.HERE / "verl_common.yaml").read_text())
+    rollout = settings["actor_rollout_ref"]["rollout"]
+    assert rollout["cudagraph_capture_sizes"] == list(capture_sizes(rollout["max_num_seqs"]))
 
 
 @pytest.mark.parametrize(
