@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_prefills import Delaying
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 
@@ -44,7 +45,7 @@ def scheduler(**arguments: Any) -> Any:
 
     setattr(EngineCoreProc, GATE, _gate)
     setattr(EngineCoreProc, TAKE, _take)
-    return made_of((_Clocked, Delaying, Holding), arguments)
+    return made_of((_Clocked, Delaying, Sparing, Holding), arguments)
 
 
 def _gate(core: Any, waits: bool) -> None:

@@ -18,6 +18,7 @@ from dataclasses import fields
 from typing import Any
 
 from rljob_runtime.engines.prefill_gate import PrefillGate, Queue
+from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 from rljob_runtime.engines.vllm_swap import names
 
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 def scheduler(**arguments: Any) -> Any:
     """As `vllm_scheduler.scheduler`, with prompts that wait."""
-    return made_of((Delaying, Holding), arguments)
+    return made_of((Delaying, Sparing, Holding), arguments)
 
 
 class Delaying:

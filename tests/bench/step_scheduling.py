@@ -1,0 +1,75 @@
+"""What vLLM's engine core computes for a step besides running it: what is to be done, and what came of it.
+
+With hundreds of requests that takes longer than a GPU does for a step of a small model, and is done by one
+thread. Here vLLM's own asynchronous scheduler has so many requests that generate, one step under way, and
+tokens that are made up; times are of its thread's CPU. Three of them, in turns: vLLM's own, which is the
+baseline; with outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager that is
+spared its layers too (`engines/vllm_blocks`), as engines run.
+
+    python -m tests.bench.step_scheduling
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import vllm
+
+from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_scheduler import Holding
+from tests.bench.figures import Figure, parser, record
+from tests.support.runtime.tiny_models import tiny_model
+from tests.support.runtime.vllm_schedulers import Steps
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "vLLM's own": (),
+    "outputs held back": (Holding,),
+    "as engines run": (Sparing, Holding),
+}
+IN_FLIGHT = (512, 64)
+ROUNDS, STEPS, SETTLING = 6, 120, 12
+BLOCKS = 65_000
+"""Of a KV cache; as many as an H200 has for Qwen3-0.6B."""
+LONGEST = 480
+
+
+def milliseconds(model: Path, parts: tuple[type, ...], requests: int) -> float:
+    """Of CPU for a step, in the mean."""
+    steps = Steps(model, parts, requests=requests, blocks=BLOCKS, tokens=16384, longest=LONGEST)
+    random = np.random.default_rng(3)
+    for number in range(requests):
+        steps.add(f"r{number}", random.integers(0, 60, random.integers(64, 191)).tolist(), 256)
+    for _ in range(SETTLING):
+        steps.step()
+    began = time.thread_time()
+    for _ in range(STEPS):
+        steps.step()
+    return 1e3 * (time.thread_time() - began) / STEPS
+
+
+def measure(model: Path, requests: int) -> list[Figure]:
+    found: dict[str, list[float]] = {name: [] for name in KINDS}
+    for number in range(ROUNDS):
+        # Each order as often: a machine gets slower and faster.
+        for name in list(KINDS)[:: -1 if number % 2 else 1]:
+            found[name].append(milliseconds(model, KINDS[name], requests))
+    base = statistics.median(found["vLLM's own"])
+    return [
+        Figure(f"{requests} requests, {name}: a step's CPU", statistics.median(times), "ms", base)
+        for name, times in found.items()
+    ]
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_model(Path(folder) / "model", tied=True)
+        figures = [figure for requests in IN_FLIGHT for figure in measure(model, requests)]
+    print(f"vLLM {vllm.__version__}")
+    record("step_scheduling", figures, options.out)
+
+
+if __name__ == "__main__":
+    main()

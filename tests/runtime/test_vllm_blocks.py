@@ -1,0 +1,99 @@
+"""A KV cache manager that is spared the way through its layers: vLLM's scheduler does the same with it as
+without, step by step."""
+
+import random
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare
+from rljob_runtime.engines.vllm_scheduler import Holding
+from rljob_runtime.engines.vllm_swap import compute_anew
+from tests.support.runtime.tiny_models import tiny_model
+from tests.support.runtime.vllm_schedulers import BLOCK, Steps
+
+LONGEST = 160
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("blocks") / "model", tied=True)
+
+
+def told(asked: Any) -> dict[str, Any]:
+    """What a step is to do, with the blocks of each request."""
+    return {
+        "new": [(each.req_id, each.block_ids, each.num_computed_tokens) for each in asked.scheduled_new_reqs],
+        "cached": asdict(asked.scheduled_cached_reqs),
+        "tokens": asked.num_scheduled_tokens,
+        "ended": asked.finished_req_ids,
+        "preempted": asked.preempted_req_ids,
+    }
+
+
+def kept(steps: Steps) -> list[Any]:
+    """Of each block: who has it, and what a prompt finds it by."""
+    pool = steps.scheduler.kv_cache_manager.block_pool
+    return [(block.ref_cnt, block.block_hash) for block in pool.blocks]
+
+
+@pytest.mark.parametrize("blocks", [200, 24], ids=["room for all", "requests are pre-empted"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_step_and_every_block_is_as_without(model: Path, seed: int, blocks: int) -> None:
+    drawn = random.Random(seed)
+    sizes: dict[str, Any] = {"requests": 8, "blocks": blocks, "tokens": 64, "longest": LONGEST}
+    both = [Steps(model, parts, **sizes) for parts in ((Holding,), (Sparing, Holding))]
+    plain, spared = both
+    prompts = [[drawn.randrange(60) for _ in range(drawn.randrange(1, 70))] for _ in range(6)]
+    preempted = False
+    for number in range(400):
+        if drawn.random() < 0.2:
+            prompt, tokens = drawn.choice(prompts), drawn.randrange(1, 90)
+            for each in both:
+                each.add(f"r{number}", prompt, tokens)
+        if drawn.random() < 0.02 and plain.scheduler.requests:
+            name = drawn.choice(sorted(plain.scheduler.requests))
+            for each in both:
+                each.abort(name)
+        if cleared := drawn.random() < 0.01:
+            for each in both:
+                each.drain()
+                compute_anew(each.scheduler)
+        step, other = (each.step() for each in both)
+        assert told(step) == told(other), f"step {number}"
+        preempted |= bool(step.preempted_req_ids) and not cleared
+        assert kept(plain) == kept(spared), f"step {number}"
+    assert preempted == (blocks < 100)
+
+
+def test_a_response_takes_the_longer_way_once_for_each_block(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(model, (Holding,), requests=2, blocks=40, tokens=64, longest=LONGEST)
+    cache, asked = steps.scheduler.kv_cache_manager, []
+    allocate = cache.allocate_slots
+    monkeypatch.setattr(
+        cache, "allocate_slots", lambda *given, **named: (asked.append(1), allocate(*given, **named))[1]
+    )
+    assert not blocks_misfit() and spare(cache)
+    steps.add("r", range(BLOCK), 5 * BLOCK)
+    for _ in range(5 * BLOCK):
+        steps.step()
+    # The prompt, then where a block is needed and where one has become full.
+    assert len(asked) <= 1 + 2 * 5
+
+
+def test_windows_and_what_differs_are_left_as_they_are(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, Any] = {"requests": 2, "blocks": 40, "tokens": 64, "longest": LONGEST}
+    windows = Steps(model, (Holding,), **sizes, window=32).scheduler.kv_cache_manager
+    before = windows.allocate_slots
+    assert not spare(windows) and windows.allocate_slots == before
+    plain = Steps(model, (Holding,), **sizes).scheduler.kv_cache_manager
+    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+    monkeypatch.setattr(FullAttentionManager, "remove_skipped_blocks", lambda *_: None, raising=False)
+    # Not only inherited any more.
+    assert blocks_misfit() == ["FullAttentionManager"]
+    assert not spare(plain)
