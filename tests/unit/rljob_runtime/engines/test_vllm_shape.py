@@ -58,6 +58,10 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
             shape("nvidia", captureSizes=[2, 9, 64]),
             {"compilation_config": {"cudagraph_capture_sizes": [2, 9, 64]}},
         ),
+        (
+            shape("nvidia", maxBatchedTokens=100),
+            {"compilation_config": {"cudagraph_capture_sizes": [n for n in capture_sizes(64) if n <= 100]}},
+        ),
         (shape("nvidia", enforceEager=True), {"compilation_config": None}),
         (shape("ascend"), {"compilation_config": None}),
         (
