@@ -1,10 +1,10 @@
 """What vLLM's engine core computes for a step besides running it: what is to be done, and what came of it.
 
-With hundreds of requests that takes longer than a GPU does for a step of a small model, and is done by one
-thread. Here vLLM's own asynchronous scheduler has so many requests that generate, one step under way, and
-tokens that are made up; times are of its thread's CPU. Three of them, in turns: vLLM's own, which is the
-baseline; with outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager that is
-spared its layers too (`engines/vllm_blocks`), as engines run.
+It is done by one thread, which with hundreds of requests bounds an engine of a small model on a GPU. Here
+vLLM's own asynchronous scheduler has so many requests that generate, one step under way, and tokens that are
+made up; times are of its thread's CPU. Three of them, in turns: vLLM's own, which is the baseline; with
+outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager that is spared its layers
+too (`engines/vllm_blocks`), as engines run.
 
     python -m tests.bench.step_scheduling
 """

@@ -1,8 +1,8 @@
 """Spares vLLM's KV cache manager the way through its layers for a token that needs no new block.
 
 vLLM asks for the blocks of each running request in each step, and whether one became full. With blocks of 16
-tokens the answer is "none" 15 times of 16, and finding that out is a third of what an engine core computes
-for a step, which with hundreds of requests takes longer than the step itself (`tests/bench/step_scheduling`).
+tokens the answer is "none" 15 times of 16, and finding that out is a fifth to a third of what an engine core
+computes for a step (`tests/bench/step_scheduling`), in one thread, which bounds an engine of a small model.
 
 Guarantees:
 - what is scheduled, allocated and cached is what vLLM's own manager would: where a block is needed, or one
