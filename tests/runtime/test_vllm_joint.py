@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from prometheus_client import REGISTRY
 
 from rljob_runtime.engines.factory import as_the_first
 from rljob_runtime.engines.joint import JointEngine
@@ -45,6 +46,11 @@ async def engine(base: Path) -> AsyncIterator[JointEngine]:
         JointEngine("joint", inside, None if on_cpu else partial(as_the_first, inside))
     ) as made:
         yield made
+
+
+async def test_engines_that_start_at_the_same_time_share_no_registry(engine: JointEngine) -> None:
+    assert len(engine.engines) == ENGINES
+    assert not [metric.name for metric in REGISTRY.collect() if metric.name.startswith("vllm")]
 
 
 async def test_a_version_reaches_all_while_each_runs_its_part(

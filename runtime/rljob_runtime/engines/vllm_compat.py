@@ -19,7 +19,7 @@ from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.protocol import FinishedText, PauseMode, Request
 from rljob_runtime.engines.stays import Mark
-from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
+from rljob_runtime.engines.vllm_counters import SchedulerCounters
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_inspection import inspect_here
@@ -27,6 +27,7 @@ from rljob_runtime.engines.vllm_prefills import FACTORY as DELAYING
 from rljob_runtime.engines.vllm_prefills import delays
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
+from rljob_runtime.engines.vllm_silent_logger import silent_logger
 from rljob_runtime.engines.vllm_staging_verbs import StagingVerbs, swap_obstacle
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart
@@ -97,7 +98,7 @@ class VllmCore(StagingVerbs):
                 # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes
                 # for batches of prompts. For servers it takes fewer, so that answers begin sooner.
                 usage_context=UsageContext.LLM_CLASS,
-                stat_loggers=[silent_logger] if shape.timed else None,
+                stat_loggers=[silent_logger()] if shape.timed else None,
             )
         # The engine core records and counts now. Here it is read as it arrives (`_note`): vLLM's own sums for
         # each output, and its Prometheus metrics, would take time of the loop that all requests share.

@@ -1,8 +1,8 @@
 """What vLLM's scheduler counts, summed up between two looks at it; pure.
 
 vLLM sends its `SchedulerStats` with the outputs of each of its steps where it has a logger. Ours does
-nothing: the counts are read where the outputs arrive, without vLLM's own loggers, which cost more than they
-tell here.
+nothing (`vllm_silent_logger`): the counts are read where the outputs arrive, without vLLM's own loggers,
+which cost more than they tell here.
 """
 
 from collections.abc import Mapping
@@ -37,18 +37,3 @@ class SchedulerCounters:
         }
         self._kv_use, self._asked, self._hit = 0.0, 0, 0
         return found
-
-
-class SilentLogger:
-    """As vLLM's `StatLoggerBase`, of which it makes one for each engine core."""
-
-    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
-        pass
-
-    def log_engine_initialized(self) -> None:
-        """Nothing."""
-
-
-def silent_logger(vllm_config: Any, engine_index: int = 0) -> SilentLogger:
-    """vLLM's factory of loggers: a function, as a class it takes for one logger of all engine cores."""
-    return SilentLogger(vllm_config, engine_index)
