@@ -4,7 +4,10 @@ With x the logits divided by the temperature (what top-k and top-p leave out far
 p = softmax(x), and H = -sum(p log p):
 
     log-probability of token t: x_t - logsumexp(x)    its gradient: 1 at t, minus p
-    entropy: H = logsumexp(x) - sum(p x)              its gradient: -p (x - sum(p x))
+    entropy: H = sum(p (logsumexp(x) - x))            its gradient: -p (x - (logsumexp(x) - H))
+
+All terms of H are positive, and as large as H. logsumexp(x) - sum(p x) is the same in theory, but the
+difference of two numbers as large as x, of which rounding leaves little where the temperature is low.
 
 Guarantees: computed in float32 (float64 for float64 hidden states); of no more than `logits` logits are
 there copies in the hidden states' format at a time, forward and backward, and of no more than `_SLICE` in
@@ -57,8 +60,8 @@ class Slopes(NamedTuple):
     targets: Tensor
     total: Tensor
     """logsumexp(x)"""
-    mean: Tensor
-    """sum(p x)"""
+    entropy: Tensor
+    """H"""
     log_probs: Tensor
     """Gradients with respect to log-probabilities."""
     entropies: Tensor | None
@@ -96,8 +99,8 @@ def plain_scores(logits: Tensor, targets: Tensor, how: Scoring) -> Scores:
     if how.entropy == "none":
         return Scores(log_probs, None)
     with torch.set_grad_enabled(torch.is_grad_enabled() and how.entropy == "gradient"):
-        # -sum(p * log p), where log p = logit - total.
-        entropy = total - ((logits - total[:, None]).exp() * logits).sum(dim=-1)
+        surprise = total[:, None] - logits
+        entropy = ((-surprise).exp() * surprise).sum(dim=-1)
     return Scores(log_probs, entropy)
 
 
@@ -119,24 +122,24 @@ class _Scores(torch.autograd.Function):
             logits = functional.linear(hidden[chunk], weight, bias)
             for rows, inside in _slices(chunk, vocabulary.width(how)):
                 found[:, rows] = vocabulary.statistics(logits[inside], targets[rows], how)
-        log_probs, total, mean = vocabulary.together(found, how)
+        log_probs, total, entropies = vocabulary.together(found, how)
         # With a single chunk its logits are as many as may be held, so that they are kept.
         ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
         ctx.how, ctx.vocabulary = how, vocabulary
-        ctx.save_for_backward(hidden, weight, bias, targets, total, mean, logits if ctx.kept else None)
-        entropies = total - mean
+        ctx.save_for_backward(hidden, weight, bias, targets, total, entropies, logits if ctx.kept else None)
+        # Not views, behind which FSDP may miss the beginning of the backward pass.
+        log_probs, entropies = log_probs.clone(), entropies.clone()
         if how.entropy != "gradient":
             ctx.mark_non_differentiable(entropies)
-        # Not a view, behind which FSDP may miss the beginning of the backward pass.
-        return log_probs.clone(), entropies
+        return log_probs, entropies
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor, grad_entropies: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, total, mean, kept = ctx.saved_tensors
+        hidden, weight, bias, targets, total, entropy, kept = ctx.saved_tensors
         how, vocabulary = ctx.how, ctx.vocabulary
         trained = grad_entropies if how.entropy == "gradient" else None
-        slopes = Slopes(targets, total, mean, grad_log_probs, trained)
+        slopes = Slopes(targets, total, entropy, grad_log_probs, trained)
         grad_hidden = torch.empty_like(hidden)
         grad_weight = Sum(weight) if ctx.needs_input_grad[1] else None
         grad_bias = Sum(bias) if ctx.needs_input_grad[2] else None
@@ -218,8 +221,8 @@ class Vocabulary:
         return statistics_of_logits(logits, targets, how)
 
     def together(self, found: Tensor, how: Scoring) -> Tensor:
-        """For each row the log-probability of the target, logsumexp(x), and, where entropies are asked for,
-        sum(p x); shape (3, rows)."""
+        """For each row the log-probability of the target, logsumexp(x), and H, 0 where no entropies are asked
+        for; shape (3, rows)."""
         return found
 
     def gradient(self, logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
@@ -245,9 +248,14 @@ def statistics_of_logits(logits: Tensor, targets: Tensor, how: Scoring) -> Tenso
     )
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
-    if how.entropy == "none":
-        return torch.stack([log_probs, total, total])
-    return torch.stack([log_probs, total, ((logits - total[:, None]).exp_() * logits).sum(dim=-1)])
+    entropy = entropy_of(logits, total) if how.entropy != "none" else torch.zeros_like(total)
+    return torch.stack([log_probs, total, entropy])
+
+
+def entropy_of(x: Tensor, total: Tensor) -> Tensor:
+    """H of each row, where `total` is logsumexp(x). Overwrites x."""
+    x -= total[:, None]
+    return -x.exp().mul_(x).sum(dim=-1)
 
 
 def gradient_of_logits(logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
@@ -263,7 +271,7 @@ def gradient_of_x(x: Tensor, given: Slopes, places: Tensor, drawn: Tensor) -> Te
     """The gradient with respect to x, with `drawn` added at `places`: at the target of each row."""
     factor = -given.log_probs[:, None]
     if given.entropies is not None:
-        factor = factor - given.entropies[:, None] * (x - given.mean[:, None])
+        factor = factor - given.entropies[:, None] * (x - (given.total - given.entropy)[:, None])
     gradient = (x - given.total[:, None]).exp_().mul_(factor)
     return gradient.scatter_add_(1, places[:, None], drawn[:, None])
 
@@ -274,14 +282,17 @@ def _fusible_statistics(
     wide = logits.to(wide_format(logits)) / temperature
     total = wide.logsumexp(dim=-1)
     log_probs = wide.gather(1, targets[:, None])[:, 0] - total
-    return log_probs, total, ((wide - total[:, None]).exp() * wide).sum(dim=-1) if entropy else total
+    if not entropy:
+        return log_probs, total, torch.zeros_like(total)
+    surprise = total[:, None] - wide
+    return log_probs, total, ((-surprise).exp() * surprise).sum(dim=-1)
 
 
 def _fusible_gradient(
     logits: Tensor,
     targets: Tensor,
     total: Tensor,
-    mean: Tensor,
+    entropy: Tensor,
     grad_log_probs: Tensor,
     grad_entropies: Tensor | None,
     temperature: float,
@@ -290,7 +301,7 @@ def _fusible_gradient(
     x = logits.to(wide_format(logits)) / temperature
     factor = grad_log_probs[:, None]
     if grad_entropies is not None:
-        factor = factor + grad_entropies[:, None] * (x - mean[:, None])
+        factor = factor + grad_entropies[:, None] * (x - (total - entropy)[:, None])
     drawn = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
     gradient = torch.where(drawn, grad_log_probs[:, None], 0.0) - (x - total[:, None]).exp() * factor
     return (gradient / temperature).to(logits.dtype)

@@ -2,10 +2,11 @@
 
 A rank looks up the tokens that are its own, and the ranks add what they found, of which one is not zero. Of
 the logits a rank has those of its own tokens. With x the logits divided by the temperature,
-t_r = logsumexp(x) and m_r = sum(softmax(x) x) over a rank's own tokens, and t = logsumexp over ranks of t_r,
+t_r = logsumexp(x) and h_r, the entropy of softmax(x), over a rank's own tokens, and t = logsumexp over ranks
+of t_r,
 
     log-probability of a token: its x, which one rank has, minus t
-    sum(p x) over all tokens: sum over ranks of exp(t_r - t) m_r
+    entropy over all tokens: sum over ranks of exp(t_r - t) (h_r + t - t_r)
 
 so that ranks exchange three numbers for each token of a pass, and backward the gradients of hidden states.
 
@@ -29,6 +30,7 @@ from rljob_runtime.trainer.log_probs import (
     Scoring,
     Slopes,
     Vocabulary,
+    entropy_of,
     gradient_of_logits,
     gradient_of_x,
     scores,
@@ -80,24 +82,26 @@ class Part(Vocabulary):
         return self.size * self.ranks if self._needs_all(how) else self.size
 
     def statistics(self, logits: Tensor, targets: Tensor, how: Scoring) -> Tensor:
-        """x of each target that is one of this rank's tokens, else 0; logsumexp(x) and sum(softmax(x) x) over
-        these tokens."""
+        """x of each target that is one of this rank's tokens, else 0; logsumexp(x) and the entropy of
+        softmax(x) over these tokens, 0 where no entropies are asked for."""
         if self._needs_all(how):
             return statistics_of_logits(self._all_logits(logits), targets, how)
         x = logits.to(wide_format(logits)) / how.distribution.temperature
         places, inside = self.own(targets)
         total = x.logsumexp(dim=-1)
         drawn = x.gather(1, places[:, None])[:, 0] * inside
-        mean = ((x - total[:, None]).exp_() * x).sum(dim=-1) if how.entropy != "none" else total
-        return torch.stack([drawn, total, mean])
+        entropy = entropy_of(x, total) if how.entropy != "none" else torch.zeros_like(total)
+        return torch.stack([drawn, total, entropy])
 
     def together(self, found: Tensor, how: Scoring) -> Tensor:
         """Of all ranks' tokens."""
         if self._needs_all(how):
             return found
-        drawn, totals, means = self.gathered(found).unbind(1)
+        drawn, totals, entropies = self.gathered(found).unbind(1)
         total = totals.logsumexp(0)
-        return torch.stack([drawn.sum(0) - total, total, ((totals - total).exp() * means).sum(0)])
+        less = total - totals
+        entropy = ((-less).exp() * (entropies + less)).sum(0)
+        return torch.stack([drawn.sum(0) - total, total, entropy])
 
     def gradient(self, logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
         """With respect to this rank's logits."""

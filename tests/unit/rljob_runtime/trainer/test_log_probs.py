@@ -1,5 +1,6 @@
 """Log-probabilities and entropies without the logits of all tokens, against the plain form."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -96,14 +97,49 @@ def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -
     fused = log_probs._fusible_statistics(logits, inputs.targets, temperature, True)
     for one, other in zip(plain, fused, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
-    _, total, mean = plain
-    given = Slopes(inputs.targets, total, mean, inputs.slopes[0], inputs.slopes[1] if entropic else None)
+    _, total, entropy = plain
+    given = Slopes(inputs.targets, total, entropy, inputs.slopes[0], inputs.slopes[1] if entropic else None)
     torch.testing.assert_close(
         log_probs._fusible_gradient(logits, *given, temperature),
         log_probs.gradient_of_logits(logits, given, how),
         rtol=1e-14,
         atol=1e-14,
     )
+
+
+def _fused(hidden: Tensor, weight: Tensor, targets: Tensor, how: Scoring) -> Scores:
+    return scores(hidden, weight, None, targets, how)
+
+
+def _plain(hidden: Tensor, weight: Tensor, targets: Tensor, how: Scoring) -> Scores:
+    return plain_scores(hidden @ weight.T, targets, how)
+
+
+@pytest.mark.parametrize("score", [_fused, _plain])
+@pytest.mark.parametrize("temperature", [1.0, 0.3, 0.1, 0.01])
+@pytest.mark.parametrize("above", [0, 500])
+def test_entropies_of_low_temperatures_keep_their_digits(
+    score: Callable[..., Scores], temperature: float, above: float
+) -> None:
+    """In float32: as many as x has, however large all logits are."""
+    torch.manual_seed(0)
+    weight, targets = torch.randn(400, 64) / 2, torch.randint(400, (TOKENS,))
+    # One column more, which adds the same to all logits.
+    weight = torch.cat([weight, torch.full((400, 1), 1.0)], dim=1)
+    hidden = torch.cat([torch.randn(TOKENS, 64), torch.full((TOKENS, 1), float(above))], dim=1)
+    asked = hidden.requires_grad_()
+    found = score(asked, weight, targets, Scoring(Distribution(temperature), "gradient", 10**9))
+    assert found.entropies is not None
+    (gradient,) = torch.autograd.grad(found.entropies.sum(), asked)
+    x = ((hidden.detach() @ weight.T) / temperature).double()
+    log_p = x.log_softmax(-1)
+    exact = -(log_p.exp() * log_p).sum(-1)
+    slopes = -log_p.exp() * (log_p + exact[:, None]) / temperature @ weight.double()
+    # Of x there is this much in float32, and of exp(x) as much of a share.
+    digits = float(x.abs().max()) * 2**-23
+    assert found.entropies.min() >= 0
+    torch.testing.assert_close(found.entropies.double(), exact, rtol=8 * digits, atol=8 * digits)
+    assert (gradient - slopes).norm() <= 32 * digits * slopes.norm()
 
 
 def test_bfloat16_is_rounded_where_the_plain_form_rounds() -> None:
