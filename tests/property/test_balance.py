@@ -55,6 +55,20 @@ def test_exchanges_never_make_it_worse(costs: list[int], bins: int, equal: bool)
     assert imbalance(loads_of(after, values, bins)) <= imbalance(loads_of(before, values, bins))
 
 
+@given(all_costs, numbers_of_bins)
+def test_what_may_have_any_sizes_is_no_worse(costs: list[int], bins: int) -> None:
+    values = integer_costs(costs)
+    free, equal, published = (
+        int(loads_of(bin_of, values, bins).max(initial=0))
+        for bin_of in (
+            balance(values, bins),
+            balance(values, bins, equal=True),
+            karmarkar_karp(values, bins),
+        )
+    )
+    assert free <= min(equal, published) + 1e-5 * values.sum() / bins
+
+
 @given(all_costs, numbers_of_bins, st.data())
 def test_exchanges_keep_to_the_room(costs: list[int], bins: int, data: st.DataObject) -> None:
     values = integer_costs(costs)

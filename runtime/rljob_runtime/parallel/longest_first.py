@@ -8,6 +8,7 @@ on every machine, since all sums are of integers and nothing depends on time. Pu
 
 import heapq
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import neg
 
@@ -19,6 +20,9 @@ from rljob_runtime.parallel.loads import Ints, integer_costs, loads_of
 
 _TOLERANCE = 6e-6
 """A largest load so little above the mean is not worth another round."""
+_FEW = 2**14
+"""Items of which it takes a fraction of a second to try other beginnings, where the first leads to nothing
+even."""
 _ROUNDS = 250
 _PAIRS = 8
 """Fewest pairs of a round, also where fewer bins are too heavy."""
@@ -46,13 +50,24 @@ class NoRoom(Exception):
 
 def balance(costs: ArrayLike, bins: int, equal: bool = False) -> Ints:
     """The bin of each item, shape (items,): `longest_first` and `refine`; with `equal` from the bins of
-    Karmarkar and Karp where those are more even."""
+    Karmarkar and Karp where those are more even. Without it, where so many items at most are left uneven,
+    whichever is most even of this, of what has `equal` bins, and of `refine` from Karmarkar and Karp's: of
+    few items to a bin each is at times the only one near the best."""
     values = integer_costs(costs)
-    best = longest_first(values, bins, equal)
     if equal:
-        other = karmarkar_karp(values, bins, equal)
-        best = min(best, other, key=lambda bin_of: int(loads_of(bin_of, values, bins).max(initial=0)))
-    return refine(values, best, bins, equal)
+        starts = longest_first(values, bins, equal), karmarkar_karp(values, bins, equal)
+        return refine(values, _most_even(starts, values, bins), bins, equal)
+    best = refine(values, longest_first(values, bins), bins)
+    loads = loads_of(best, values, bins)
+    if len(values) > _FEW or not len(values) or loads.max() <= _enough(values, loads, _TOLERANCE):
+        return best
+    starts = balance(values, bins, equal=True), karmarkar_karp(values, bins)
+    return _most_even([best, *(refine(values, start, bins) for start in starts)], values, bins)
+
+
+def _most_even(found: Sequence[Ints], costs: Ints, bins: int) -> Ints:
+    """The one whose largest load is the smallest."""
+    return min(found, key=lambda bin_of: int(loads_of(bin_of, costs, bins).max(initial=0)))
 
 
 def longest_first(costs: ArrayLike, bins: int, equal: bool = False, room: Room | None = None) -> Ints:

@@ -36,6 +36,21 @@ def test_loads(costs: list[int], bins: int, equal: bool, dealt: list[int], after
     assert np.array_equal(exchanged, balance(costs, bins, equal))
 
 
+@pytest.mark.parametrize(
+    ("costs", "bins", "first", "best"),
+    [
+        pytest.param([50, 93, 66, 8, 24, 6, 5, 34, 40, 4, 55, 44], 4, 117, 109, id="from equal sizes"),
+        pytest.param([6, 16, 13, 4, 14, 6], 2, 31, 30, id="from Karmarkar and Karp"),
+    ],
+)
+def test_another_beginning_where_exchanges_lead_nowhere(
+    costs: list[int], bins: int, first: int, best: int
+) -> None:
+    values = integer_costs(costs)
+    assert loads_of(refine(values, longest_first(values, bins), bins), values, bins).max() == first
+    assert loads_of(balance(costs, bins), values, bins).max() == best
+
+
 def test_an_exchange_with_neither_of_the_lightest_bins() -> None:
     """Only the second bin has items that make the first one lighter."""
     values = integer_costs([10, 10, 9, 9, 12, 5, 13, 3])
