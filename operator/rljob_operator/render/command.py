@@ -13,7 +13,7 @@ from rljob_api.errors import Problem
 from rljob_operator.render import JobKey, KubeRay, UnsupportedKubeRay, objects, refusals
 from rljob_operator.render.images import add_option, with_runtime_image
 from rljob_operator.render.labels import queue_of
-from rljob_operator.render.refusals import metadata_refusals
+from rljob_operator.render.refusals import metadata_refusals, pod_refusals
 
 NEWEST_KUBERAY = "1.6.2"
 NO_UID = "00000000-0000-0000-0000-000000000000"
@@ -38,6 +38,10 @@ class RenderCommand:
             help=f"the cluster's KubeRay (default: {NEWEST_KUBERAY})",
         )
         add_option(parser)
+
+    def problems(self, job: RLJob) -> list[Problem]:
+        """What is wrong with the job's pods as they are written, whatever the cluster."""
+        return pod_refusals(job.spec)
 
     def run(self, job: RLJob, options: argparse.Namespace) -> list[Problem]:
         """Print the objects; or return what is wrong with the job, and print nothing."""

@@ -76,31 +76,36 @@ def metadata_refusals(metadata: Metadata) -> list[Problem]:
 
 def refusals(spec: Spec) -> list[Problem]:
     """Everything that is wrong, in the order of the fields; empty where the job can be rendered."""
-    pools = spec.pools
-    shapes: list[tuple[str, PodShape, tuple[str, ...], int]] = [
-        ("head", pools.head, (HEAD_CONTAINER, DRIVER_CONTAINER, REWARDS_CONTAINER), 0),
-        ("trainer", pools.trainer, (WORKER_CONTAINER,), pools.trainer.accelerators_per_worker),
-        ("fastRollout", pools.fast_rollout, (WORKER_CONTAINER,), pools.fast_rollout.accelerators_per_worker),
-        (
-            "heavyRollout",
-            pools.heavy_rollout,
-            (WORKER_CONTAINER,),
-            pools.heavy_rollout.accelerators_per_worker,
-        ),
-    ]
+    # The driver takes the image of Ray's container.
+    imageless = [name for name, shape, own, _ in _pods(spec) if not _has_image(spec, shape, own[0])]
+    missing = [_no_image(spec.accelerator, imageless)] if imageless else []
+    return [*missing, *pod_refusals(spec), *_transport(spec), *_checkpoints(spec)]
+
+
+def pod_refusals(spec: Spec) -> list[Problem]:
+    """What no pod can be made of, in any cluster: where it is nothing, the job can still lack what only a
+    cluster needs."""
     found = [*image_problems(spec.image, ("spec", "image")), *_storage(spec)]
-    imageless = []
-    for name, shape, own, devices in shapes:
+    for name, shape, own, devices in _pods(spec):
         path: Path = ("spec", "pools", name)
         found += _resources(shape.resources, device_resource(spec), devices, (*path, "resources"))
         found += _shared_memory(shape, device_resource(spec) is not None, path)
         found += template_problems(shape.template, Names(own, spec.storage.mount_path), (*path, "template"))
-        # The driver takes the image of Ray's container.
-        if not _has_image(spec, shape, own[0]):
-            imageless.append(name)
-    found += _transport(spec)
-    found += _checkpoints(spec)
-    return [_no_image(spec.accelerator, imageless), *found] if imageless else found
+    return found
+
+
+def _pods(spec: Spec) -> list[tuple[str, PodShape, tuple[str, ...], int]]:
+    """Name, shape, own containers (Ray's first) and number of accelerators of each kind of pod."""
+    pools = spec.pools
+    workers = {
+        "trainer": pools.trainer,
+        "fastRollout": pools.fast_rollout,
+        "heavyRollout": pools.heavy_rollout,
+    }
+    return [
+        ("head", pools.head, (HEAD_CONTAINER, DRIVER_CONTAINER, REWARDS_CONTAINER), 0),
+        *((name, pool, (WORKER_CONTAINER,), pool.accelerators_per_worker) for name, pool in workers.items()),
+    ]
 
 
 def _has_image(spec: Spec, shape: PodShape, container: str) -> bool:

@@ -10,12 +10,15 @@ import argparse
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from rljob_api import RLJob
+from rljob_api.errors import Problem
 from rljob_runtime.cli.checking import Asked, Check, CheckDied, checking
 from rljob_runtime.cli.endings import ended_by_signals, ended_with_ray, fail, refuse
-from rljob_runtime.cli.extensions import ManifestCommand
+from rljob_runtime.cli.extensions import ManifestCommand, check_parts, to_install
 from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.given_files import called
@@ -246,14 +249,29 @@ def _read(file: Path) -> Manifest:
 
 
 def _check(file: Path) -> None:
-    """Check a manifest with everything it refers to, and tell warnings; raises `ManifestError`."""
+    """Check a manifest with its pods and everything it refers to, and tell warnings; raises
+    `ManifestError`."""
     from rljob_runtime.manifest.checks import check
 
-    errors, warnings = check(_read(file))
+    manifest = _read(file)
+    errors, warnings = check(manifest)
+    problems, missing = check_parts(manifest.job)
+    errors += map(manifest.find, problems)
+    warnings += map(manifest.find, _unread_templates(manifest.job, missing))
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if errors:
         raise ManifestError(errors)
+
+
+def _unread_templates(job: RLJob, missing: Sequence[str]) -> Iterator[Problem]:
+    """Each template of a job's pools that nobody has looked at."""
+    pools = job.spec.pools
+    shapes = {"head": pools.head, "trainer": pools.trainer}
+    shapes |= {"fastRollout": pools.fast_rollout, "heavyRollout": pools.heavy_rollout}
+    for name, shape in shapes.items():
+        if "render" in missing and shape.template:
+            yield Problem(("spec", "pools", name, "template"), f"is checked by {to_install('render')}")
 
 
 def host_rewards(options: argparse.Namespace) -> int:

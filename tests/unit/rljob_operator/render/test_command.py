@@ -54,6 +54,31 @@ def test_says_what_is_wrong_and_where(tmp_path, capsys):
     assert lines[2].startswith("2 errors.")
 
 
+def test_validate_tells_the_same_of_pods_but_not_what_a_cluster_alone_needs(tmp_path, capsys):
+    wrong = {
+        "pools.trainer.template": {"spec": {"hostNetwork": True}},
+        "pools.head": {"template": {"metadata": {"labels": {"a": 1}}}, "sharedMemory": "5Gi"},
+        "pools.fastRollout.resources": {"limits": {"gpu": 1}},
+        "storage.mountPath": "/tmp",
+        # An image and a volume are missing, and pods share no memory: nothing to one machine.
+        "image": None,
+        "pools.trainer.replicas": 2,
+        "training.async.weightSync": {"push": {}, "transport": "shm"},
+    }
+    path = write(tmp_path, wrong)
+    assert main(["render", path]) == 2
+    rendered = capsys.readouterr().err.splitlines()
+    assert main(["validate", path]) == 2
+    validated = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    assert len(validated) == 6 and validated[-1].startswith("5 errors.")
+    alone = [line for line in rendered[:-1] if line not in validated]
+    assert [line.split()[1] for line in alone] == [
+        "spec.image:",
+        "spec.storage.volume:",
+        "spec.training.async.weightSync.transport:",
+    ]
+
+
 def test_what_is_in_the_cluster_is_not_looked_for(tmp_path, capsys):
     changes = {**CLUSTER, "training.model": {"path": "/models/of-the-cluster"}, "training.tokenizer": None}
     assert main(["render", write(tmp_path, changes)]) == 0
@@ -92,6 +117,20 @@ def test_without_the_operator_it_says_what_to_install(tmp_path, capsys, monkeypa
     assert capsys.readouterr().err == (
         "rljob: render is a command of the operator, which is not installed: from the checkout, "
         "pip install '.[operator]'.\n"
+    )
+
+
+@pytest.mark.parametrize("installed", [[], [GONE]], ids=["no entry point", "no package"])
+def test_without_the_operator_validate_tells_which_templates_nobody_has_looked_at(
+    tmp_path, capsys, monkeypatch, installed
+):
+    monkeypatch.setattr(extensions, "entry_points", lambda group: installed)
+    path = write(tmp_path, {"pools.head.template": {"spec": {"hostPID": True}}})
+    assert main(["validate", path]) == 0
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "template" in line]
+    assert said.endswith(
+        "spec.pools.head.template: is checked by the operator, which is not installed: from the checkout, "
+        "pip install '.[operator]'."
     )
 
 
