@@ -4,17 +4,15 @@ Guarantees: reads a bounded part of the run, its newest; says nothing of a run t
 costs do not explain what was measured, or whose workers were others than the manifest's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
-from rljob_runtime.parallel.busy_ranks import busy_ranks
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.forecast.engine_fit import fit_engines
 from rljob_runtime.trace.forecast.run_fit import (
-    TrainerFit,
     engines_values,
     fit_trainer,
     lengths,
@@ -64,7 +62,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
     if refusal(trace, spec) is not None or len(trace.uids) < 2:
         return None
     found = read_run(run, trace, first)
-    trainer = fit_trainer(run, found)
+    trainer = fit_trainer(run, found, spec)
     heavy = spec.pools.heavy_rollout
     alike = heavy.accelerators_per_worker == spec.pools.fast_rollout.accelerators_per_worker
     pools = {"fast": ["fast", "heavy"]} if alike else {"fast": ["fast"], "heavy": ["heavy"]}
@@ -81,7 +79,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
     assumptions = Assumptions.model_validate(
         {
             "engines": engines_values(engines, {name: found.cache(pools[name]) for name in engines}),
-            "trainer": trainer_values(of_busy_ranks(trainer, spec)),
+            "trainer": trainer_values(trainer),
             # A run whose engines loaded nothing stood still for nothing.
             "weightSyncSeconds": 0.0,
             **found.weight_values(),
@@ -89,11 +87,6 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         }
     )
     return MeasuredRun(assumptions, trace, rate, alike or "heavy" in engines, trainer.r_squared >= _LEAST_FIT)
-
-
-def of_busy_ranks(trainer: TrainerFit, spec: Spec) -> TrainerFit:
-    """The same for the ranks that had samples, where the fit takes the tokens for shared by all."""
-    return replace(trainer, per_token=trainer.per_token * busy_ranks(spec) / spec.trainer_ranks)
 
 
 def first_step(analysis: Analysis) -> int:

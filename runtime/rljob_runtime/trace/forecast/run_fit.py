@@ -13,9 +13,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.least_squares import fit_nonnegative
+from rljob_runtime.manifest.load import ManifestError, read
+from rljob_runtime.parallel.busy_ranks import busy_ranks
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
@@ -123,9 +127,11 @@ class TrainerFit:
     fixed: float
     """Seconds, whatever it trains."""
     per_token: float
-    """Seconds of one rank for each token; the ranks share the tokens."""
+    """Seconds of one rank for each token; the ranks that have samples share the tokens."""
     ranks: int
     """Most that a step had."""
+    busy: int
+    """Most of them that had samples, as far as the manifest tells."""
     steps: int
     r_squared: float
     """Share of the variance of the steps' seconds that they explain."""
@@ -137,7 +143,15 @@ def fit_run(folder: Path, tally: Tally | None = None) -> str:
     found = read_run(folder, trace, tally=tally)
     if not found.attempts:
         raise NothingToFit(f"{folder / EVENTS_FOLDER} has no {tally.why_no('generate event')}")
-    return _yaml(folder, found, trace)
+    return _yaml(folder, found, trace, _spec(folder))
+
+
+def _spec(folder: Path) -> Spec | None:
+    try:
+        return read(folder / MANIFEST).job.spec
+    except ManifestError:
+        # Such as of a run whose job had fields that are none any more.
+        return None
 
 
 def _trace(folder: Path) -> LengthTrace | None:
@@ -237,7 +251,7 @@ def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) 
     ]
 
 
-def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
+def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None, spec: Spec | None) -> str:
     notes = [f"# What {folder} measured, for rljob simulate --assumptions."]
     values: dict[str, object] = {}
     fits: dict[str, EngineFit] = {}
@@ -260,13 +274,17 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
             + (f"; those of the {unknown} pool did not" if unknown else "")
         )
         values["engines"] = engines_values(fits, caches)
-    trainer = fit_trainer(folder, found)
+    trainer = fit_trainer(folder, found, spec)
     if trainer is not None:
         values["trainer"] = trainer_values(trainer)
+        idle = trainer.ranks - trainer.busy
         notes.append(
-            f"# trainer: {trainer.steps} steps of {trainer.ranks} ranks, "
-            f"R² of their seconds {trainer.r_squared:.3f}"
+            f"# trainer: {trainer.steps} steps of {trainer.ranks} ranks"
+            + (f", {idle} of them without samples" if idle else "")
+            + f", R² of their seconds {trainer.r_squared:.3f}"
         )
+        if spec is None:
+            notes.append(f"# trainer: {MANIFEST} cannot be read; every rank is taken to have had samples")
     else:
         notes.append("# trainer: too few steps to fit; defaults")
     values |= found.weight_values()
@@ -319,8 +337,9 @@ def _engine_values(cost: StepCost, kv_tokens: int | None) -> dict[str, object]:
     }
 
 
-def fit_trainer(folder: Path, found: Recorded) -> TrainerFit | None:
-    """What a training step costs; None where there are too few."""
+def fit_trainer(folder: Path, found: Recorded, spec: Spec | None) -> TrainerFit | None:
+    """What a training step costs; None where there are too few. `spec`: the run's, which tells how many ranks
+    an update had samples for; None: for all."""
     tokens = {
         row["step"]: float(row["tokens"])
         for row in read_metrics(folder / METRICS_FILE).rows
@@ -336,10 +355,11 @@ def fit_trainer(folder: Path, found: Recorded) -> TrainerFit | None:
     seconds = np.array([max(found.training[step].values()) for step in steps])
     # A trainer may be resized on the way: each step's tokens are shared by the ranks that it had.
     ranks = [len(found.training[step]) for step in steps]
-    features = np.array([[1.0, tokens[step] / count] for step, count in zip(steps, ranks, strict=True)])
+    busy = ranks if spec is None else [min(count, busy_ranks(spec, count)) for count in ranks]
+    features = np.array([[1.0, tokens[step] / count] for step, count in zip(steps, busy, strict=True)])
     fit = fit_nonnegative(features, seconds)
     fixed, each = (float(value) for value in fit.coefficients)
-    return TrainerFit(fixed, each, max(ranks), len(steps), fit.r_squared)
+    return TrainerFit(fixed, each, max(ranks), max(busy), len(steps), fit.r_squared)
 
 
 def trainer_values(fit: TrainerFit) -> dict[str, object]:

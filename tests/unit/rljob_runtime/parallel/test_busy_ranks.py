@@ -34,3 +34,5 @@ def test_busy_ranks(ranks: int, parallel: dict[str, Any], busy: int) -> None:
         "training.rollout.samplesPerPrompt": 2,
     }
     assert busy_ranks(RLJob.model_validate(job(changes)).spec) == busy
+    others = RLJob.model_validate(job(changes | {"pools.trainer.replicas": 8})).spec
+    assert busy_ranks(others, ranks) == busy

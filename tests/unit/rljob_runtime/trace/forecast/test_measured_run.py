@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api import RLJob
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LENGTHS_FILE
 from rljob_runtime.manifest.load import read
-from rljob_runtime.simulate.assumptions import Assumptions
-from rljob_runtime.simulate.site import Site
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast import measured_run as module
 from rljob_runtime.trace.forecast.measured_run import (
@@ -19,11 +16,8 @@ from rljob_runtime.trace.forecast.measured_run import (
     first_step,
     measured_rate,
     measured_run,
-    of_busy_ranks,
 )
-from rljob_runtime.trace.forecast.run_fit import TrainerFit, trainer_values
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
-from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import MANIFEST, Job, write_run
 
 ON_GPUS = MANIFEST.replace("accelerator: cpu", "accelerator: nvidia").replace(
@@ -47,14 +41,6 @@ def test_a_run_tells_its_costs_its_lengths_and_its_speed(tmp_path: Path) -> None
     assert found.assumptions.weight_sync_seconds == pytest.approx(0.063)
     assert found.trace.tokens.shape == (160, 8)
     assert not found.knows_trainer, "its steps take as long whatever they train"
-
-
-def test_a_trainer_with_ranks_without_samples_is_simulated_as_it_was_measured() -> None:
-    few = {"training.schedule.promptsPerBatch": 1, "training.rollout.samplesPerPrompt": 2}
-    spec = RLJob.model_validate(job({"pools.trainer.replicas": 5, **few})).spec
-    measured = of_busy_ranks(TrainerFit(1.0, 0.8, ranks=5, steps=20, r_squared=1.0), spec)
-    assumed = Assumptions.model_validate({"trainer": trainer_values(measured)})
-    assert Site(spec, assumed, steps=1).job().trainer_seconds_per_token == pytest.approx(0.8 / 5)
 
 
 @pytest.mark.parametrize(("said", "known"), [(500_000, 500_000), (3, None), (None, None)])

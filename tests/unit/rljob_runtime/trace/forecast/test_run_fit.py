@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 import yaml
 
+from rljob_api import RLJob
 from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.run_folder import MANIFEST
+from rljob_runtime.simulate.site import Site
 from rljob_runtime.trace.forecast.engine_fit import Attempt, fit_engines
 from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run, read_run, working
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE
 from rljob_runtime.trace.record.start_log import Start, append_start
+from tests.support.jobs import job
 from tests.support.simulated.attempts import simulated_attempts
 
 COST = StepCost(fixed=0.01, per_request=4e-4, per_kv_token=1e-6, per_prefill_token=2e-5)
@@ -175,6 +179,7 @@ def test_comments_say_how_good_the_fit_is(run: Path) -> None:
     text = fit_run(run)
     assert "# engines.fast: 240 attempts on 2 engines, R² of their durations 1.000" in text
     assert "# trainer: 4 steps of 2 ranks, R² of their seconds 1.000" in text
+    assert "# trainer: job.yaml cannot be read; every rank is taken to have had samples" in text
     assert "# weightSyncSeconds: mean of 2 updates of an engine" in text
 
 
@@ -280,6 +285,22 @@ def test_a_trainer_that_was_resized_costs_for_each_token_of_a_rank(run: Path) ->
                 log.add("forward", step, 0.0, 1.5 + count * 1e-3 / 2)
                 log.flush()
     assert fitted_trainer(run) == pytest.approx((fixed, each), rel=1e-2)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_trainer_with_ranks_without_samples_is_simulated_as_it_was_measured(
+    run: Path, tmp_path: Path, samples: int
+) -> None:
+    few = {"training.schedule.promptsPerBatch": 1, "training.rollout.samplesPerPrompt": samples}
+    document = job({"pools.trainer.replicas": RANKS, **few})
+    (run / MANIFEST).write_text(yaml.safe_dump(document))
+    file = tmp_path / "measured.yaml"
+    file.write_text(text := fit_run(run))
+    model = Site(RLJob.model_validate(document).spec, read_assumptions(file)[0], steps=1).job()
+    # A step took 1.5 s, and 1 ms for each of its tokens.
+    assert model.trainer_seconds == pytest.approx(1.5, rel=1e-3)
+    assert model.trainer_seconds_per_token == pytest.approx(1e-3, rel=1e-3)
+    assert ("4 steps of 2 ranks, 1 of them without samples, R²" in text) == (samples < RANKS)
 
 
 def test_what_a_run_does_not_tell_is_left_at_its_default(run: Path) -> None:
