@@ -28,10 +28,12 @@ class Finding:
     file: str
     line: int
     problem: Problem
+    written: str = ""
+    """A sentence on what the file says, where the problem tells it otherwise."""
 
     def __str__(self) -> str:
         # Keys, values and names of files are whatever somebody wrote: a terminal is to print them.
-        return visible(f"{self.file}:{self.line}  {self.problem}")
+        return visible(" ".join(filter(None, (f"{self.file}:{self.line}  {self.problem}", self.written))))
 
 
 class ManifestError(ValueError):
@@ -60,7 +62,14 @@ class Manifest:
 
     def find(self, problem: Problem) -> Finding:
         """A problem with this manifest, with its line."""
-        return Finding(called(self.path), self.source.line(problem.path), problem)
+        return find(called(self.path), self.source, problem)
+
+
+def find(name: str, source: YamlSource, problem: Problem) -> Finding:
+    """A problem with the document of the file that is called `name`, with its line."""
+    found = source.readings.get(problem.path)
+    written = found.told_in(problem.message) if found is not None else ""
+    return Finding(name, source.line(problem.path), problem, written)
 
 
 def folder_of(path: Path) -> Path:
@@ -100,7 +109,7 @@ def read(path: Path) -> Manifest:
     # First the kind: in a manifest of another one every field would be reported as unknown.
     wrong = _check_kind(source.value)
     if wrong:
-        raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
+        raise ManifestError(find(name, source, problem) for problem in wrong)
     try:
         job = validated(RLJob, name, source, unset(source.value))
     except ManifestError as error:
@@ -118,9 +127,9 @@ def validated(model: type[_M], name: str, source: YamlSource, more: Iterable[Pro
         found = problems(error, model)
         told = {problem.path for problem in found}
         found += [problem for problem in _blank(model, source) if problem.path not in told]
-        raise ManifestError(Finding(name, source.line(item.path), item) for item in found) from error
+        raise ManifestError(find(name, source, item) for item in found) from error
     if found:
-        raise ManifestError(Finding(name, source.line(item.path), item) for item in found)
+        raise ManifestError(find(name, source, item) for item in found)
     return read
 
 

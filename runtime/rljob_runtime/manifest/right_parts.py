@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rljob_api import RLJob
 from rljob_api.errors import Path, problems
 from rljob_runtime.given_files import called
-from rljob_runtime.manifest.load import Finding, folder_of
+from rljob_runtime.manifest.load import Finding, find, folder_of
 from rljob_runtime.manifest.source import YamlSource
 
 _ALL = frozenset({"model", "tokenizer", "data", "reward", "evaluation"})
@@ -44,7 +44,7 @@ def check_right_parts(file: File, source: YamlSource, wrong: Sequence[Finding]) 
         return []
     found, _ = check_job(job, folder_of(file))
     right = [each for each in found if follows_from_none(each.path, taken_out)]
-    return [Finding(called(file), source.line(each.path), each) for each in right]
+    return [find(called(file), source, each) for each in right]
 
 
 def follows_from_none(place: Path, wrong: Iterable[Path]) -> bool:

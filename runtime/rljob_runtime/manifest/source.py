@@ -6,12 +6,13 @@ in one pass are reported together.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
 from rljob_api.errors import Path
+from rljob_runtime.manifest.readings import Reading, reading
 from rljob_runtime.manifest.yaml_words import what
 
 _MAX_NODES = 100_000
@@ -34,6 +35,8 @@ class YamlSource:
     """Keys behind which nothing is written, not even null."""
     text: str = ""
     """All of the file."""
+    readings: dict[Path, Reading] = field(default_factory=dict)
+    """Values that do not look as they are written."""
 
     def line(self, path: Path) -> int:
         """Line of the field at a path, or of the nearest field above it that is written down."""
@@ -148,6 +151,7 @@ class _Reader:
         self._loader = loader
         self._lines: dict[Path, int] = {}
         self._blank: list[Path] = []
+        self._readings: dict[Path, Reading] = {}
         self._faults: list[tuple[int, str]] = []
         self._nodes = 0
 
@@ -155,7 +159,7 @@ class _Reader:
         value = self._mapping(node, ())
         if self._faults:
             raise YamlError(sorted(self._faults))
-        return YamlSource(value, self._lines, tuple(self._blank))
+        return YamlSource(value, self._lines, tuple(self._blank), readings=self._readings)
 
     def _value(self, node: yaml.Node, path: Path) -> Any:
         self._nodes += 1
@@ -175,6 +179,9 @@ class _Reader:
             return items
         try:
             value = self._loader.construct_object(node)
+            plain = isinstance(node, yaml.ScalarNode) and not node.style
+            if plain and (found := reading(node.value, value)) is not None:
+                self._readings[path] = found
             return _joined(value) if isinstance(value, str) else value
         except (yaml.constructor.ConstructorError, ValueError) as error:
             why = getattr(error, "problem", None) or str(error)

@@ -14,7 +14,7 @@ from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_
 from rljob_runtime.given_files import called
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
-from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
+from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, find, read
 from rljob_runtime.manifest.source import YamlSource
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.cluster import CacheTooSmall
@@ -77,7 +77,7 @@ def _wrong(options: Options, source: YamlSource | None, problem: Problem) -> Man
     if options.assumptions is None or source is None:
         why = f"the assumed {'.'.join(map(str, problem.path))} does not fit this job: {problem.message}"
         return ManifestError([Finding(called(options.manifest), 1, Problem((), why))])
-    return ManifestError([Finding(called(options.assumptions), source.line(problem.path), problem)])
+    return ManifestError([find(called(options.assumptions), source, problem)])
 
 
 def _steps(manifest: Manifest) -> int:

@@ -79,6 +79,17 @@ def test_validate_tells_the_same_of_pods_but_not_what_a_cluster_alone_needs(tmp_
     ]
 
 
+def test_what_the_file_says_is_told_of_templates(tmp_path, capsys):
+    path = tmp_path / "job.yaml"
+    labels = {"pools.trainer.template": {"metadata": {"labels": {"team": "TEAM"}}}}
+    path.write_text(yaml.safe_dump(job(CLUSTER | labels)).replace("TEAM", "0123"))
+    assert main(["render", str(path)]) == 2
+    assert (
+        "labels.team: must be a string: put it in quotes (found 83). The file says 0123, "
+        "which YAML reads as 83.\n"
+    ) in capsys.readouterr().err
+
+
 def test_what_is_in_the_cluster_is_not_looked_for(tmp_path, capsys):
     changes = {**CLUSTER, "training.model": {"path": "/models/of-the-cluster"}, "training.tokenizer": None}
     assert main(["render", write(tmp_path, changes)]) == 0

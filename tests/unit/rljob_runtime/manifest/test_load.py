@@ -12,6 +12,7 @@ from tests.support.jobs import job
 
 ROOT = Path(__file__).parents[4]
 DEEP = "nested too deeply: more than 100"
+NAMED = "apiVersion: rljob.dev/v1alpha1\nkind: RLJob\nmetadata:\n  name: "
 HEAD = "apiVersion: rljob.dev/v1alpha1\nkind: RLJob\nmetadata: {name: a}\n"
 
 
@@ -40,6 +41,53 @@ HEAD = "apiVersion: rljob.dev/v1alpha1\nkind: RLJob\nmetadata: {name: a}\n"
 def test_scalars_mean_what_they_mean_to_kubectl(text, value):
     found = parse(f"a: {text}").value["a"]
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        ("0123", "83"),
+        ("0x10", "16"),
+        ("1_000", "1000"),
+        ("+7", "7"),
+        ("1e3", "1000.0"),
+        ("1.50", "1.5"),
+        ("yes", "true"),
+        ("No", "false"),
+        ("on", "true"),
+        ("~", "nothing"),
+        # They are told as they are written.
+        ("83", None),
+        ("1.5", None),
+        ("true", None),
+    ],
+)
+def test_what_the_file_says_is_told_where_it_is_read_as_something_else(tmp_path, written, read_as):
+    [said] = errors_of(tmp_path, f"{NAMED}{written}\nspec: {{}}\n")[:1]
+    assert said.startswith("4  metadata.name: must be a string") and f"(found {read_as or written})" in said
+    assert said.partition(" The file says ")[2] == (
+        f"{written}, which YAML reads as {read_as}." if read_as else ""
+    )
+
+
+@pytest.mark.parametrize("written", ["2026-01-01", "12:30:45", "'0123'", "1.2.3"])
+def test_texts_are_told_as_they_are_written(tmp_path, written):
+    text = f"{HEAD}spec: {{pools: {{trainer: {{replicas: {written}}}}}}}\n"
+    said = errors_of(tmp_path, text)
+    assert any(f"found {written!r}" in each or f"found {written})" in each for each in said)
+    assert not any("The file says" in each for each in said)
+
+
+def test_what_the_file_says_is_told_of_the_value_that_is_told_alone(tmp_path):
+    wrong = "pools: {trainer: {replicas: 01000000, resources: {limits: {cpu: 0x1_, memory: -0x10}}}}"
+    said = errors_of(tmp_path, f"{HEAD}spec: {{{wrong}, image: yes, runPolicy: ~}}\n")
+    endings = {line.split()[1]: line.partition(" The file says ")[2] for line in said}
+    assert {field: ending for field, ending in endings.items() if ending} == {
+        "spec.pools.trainer.replicas:": "01000000, which YAML reads as 262144.",
+        "spec.pools.trainer.resources.limits.memory:": "-0x10, which YAML reads as -16.",
+        "spec.image:": "yes, which YAML reads as true.",
+        "spec.runPolicy:": "~, which YAML reads as nothing.",
+    }
 
 
 def test_lines():
