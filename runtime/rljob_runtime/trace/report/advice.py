@@ -147,7 +147,7 @@ def more_engines(evidence: Evidence) -> Advice | None:
         change += ", if the machine has cores to spare"
     elif asked[pool] and evidence.engine_workers not in ({}, asked):
         # The shares are means over sizes that differ.
-        change = f"raise it from {workers}; how far, a run whose pools were scaled does not tell"
+        change = f"raise it from {workers}; how far, a run whose pools had other sizes before does not tell"
     elif workers:
         engines = sum(asked.values())
         # The trainer could take 1 / (1 - idle) times as much: all engines together must make that much more.

@@ -109,8 +109,14 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
     ("workers", "change"),
     [
         ({"fast": 2, "heavy": 1}, "raise it from 2; about 5 would keep the trainer fed if each adds as much"),
-        ({"fast": 6, "heavy": 1}, "raise it from 6; how far, a run whose pools were scaled does not tell"),
-        ({"fast": 2, "heavy": 4}, "raise it from 2; how far, a run whose pools were scaled does not tell"),
+        (
+            {"fast": 6, "heavy": 1},
+            "raise it from 6; how far, a run whose pools had other sizes before does not tell",
+        ),
+        (
+            {"fast": 2, "heavy": 4},
+            "raise it from 2; how far, a run whose pools had other sizes before does not tell",
+        ),
     ],
 )
 def test_advice_on_engines_starts_from_the_size_that_a_pool_was_scaled_to(
