@@ -9,6 +9,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import gettempdir
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from rljob_runtime.run_folder import Found, find
 from rljob_runtime.site.process_log import log_file
+from rljob_runtime.site.scratch import OWNER
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.sample_log import read_samples
 from rljob_runtime.trace.record.start_log import read_starts
@@ -177,13 +180,15 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
     file, document = manifest(tmp_path, steps, ONE_ENGINE, **held(tmp_path, 0))
     document["spec"]["training"]["rollout"]["forcedLengths"] = "lengths.jsonl"
     file.write_text(yaml.safe_dump(document))
-    reached = []
+    reached: list[int] = []
+    left: list[Path] = []
     for step, delay in kills:
         # Held soon after, it cannot come to where it is killed next.
         hold(tmp_path, step + 1)
         with running(file, *(["--resume"] if reached else [])) as run:
             run.wait_for_step(step)
             time.sleep(delay)
+            left += temporary_folders(run.process.pid)
             run.process.kill()
             run.end()
             reached.append(len(run.trained()))
@@ -191,6 +196,8 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
         run.let()
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=steps)
+        # Of the sockets of workers and of the queue; the next run removes what a killed one left.
+        assert len(left) == 2 * len(kills) and not any(folder.exists() for folder in left)
         # Each run trained, as the one before had left steps.
         targets = [*(step for step, _ in kills[1:]), steps]
         assert all(before < target for before, target in zip(reached, targets, strict=True))
@@ -200,6 +207,12 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
         assert sorted(trace.uids.tolist()) == list(range(steps * PROMPTS))
         assert trace.tokens.tolist() == lengths[trace.uids].tolist()
         assert_what_the_model_says(run, steps)
+
+
+def temporary_folders(process: int) -> list[Path]:
+    """Those in the folder for temporary files that the process holds."""
+    opened = [Path(file.path) for file in psutil.Process(process).open_files()]
+    return [file.parent for file in opened if file.name == OWNER and file.parents[1] == Path(gettempdir())]
 
 
 def interrupted(run: Run) -> int:

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from rljob_runtime.net.keys import Keyring, client_keys, server_keys
 from rljob_runtime.site.nodes import RayNode
 from rljob_runtime.site.own_start import OnStart, of_one_start
 from rljob_runtime.site.process_log import log_file
+from rljob_runtime.site.scratch import Scratch, temporary
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trace.record.worker_start import record_start
@@ -74,7 +74,8 @@ class RolloutWorkers:
         self._route = route
         self._sampling = sampling_of(job, tokenizer.stop_ids)
         self._server_keys, self._client_keys = keyring.pair("engines")
-        self._sockets = tempfile.TemporaryDirectory(prefix="rljob-")
+        # For the workers' sockets on one machine.
+        self._sockets: Scratch | None = temporary("workers") if run_folder is not None else None
         self._starts = itertools.count()
         self._specs: dict[str, WorkerSpec] = {}
 
@@ -97,8 +98,8 @@ class RolloutWorkers:
         factory, arguments = self._engine(worker, number)
         # Port 0: the worker takes a free one, and tells which.
         address = f"tcp://{node.address}:0"
-        if self._run_folder is not None:
-            address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
+        if self._sockets is not None:
+            address = f"ipc://{self._sockets.path / f'{worker.name}-{number}'}"
         asked = worker.events.clock()
         sampled = self._job.spec.accelerator if self._events_folder is not None else None
         what = factory, arguments, worker.name, address, self._server_keys, sampled, worker.log
@@ -134,7 +135,8 @@ class RolloutWorkers:
 
     def close(self) -> None:
         """Remove the workers' sockets."""
-        self._sockets.cleanup()
+        if self._sockets is not None:
+            self._sockets.close()
 
     def _used(self, events: EventLog, seconds: float, values: Mapping[str, float]) -> None:
         events.add("usage", self._step(), events.clock() - seconds, seconds, **values)

@@ -7,11 +7,8 @@ failing ends the job (`GivenUp`). The host is on the driver's node, and is lost 
 
 import asyncio
 import logging
-import secrets
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from rljob_runtime.groups.ledger import Ledger
@@ -21,7 +18,7 @@ from rljob_runtime.queue.client import AsyncQueueClient, QueueError
 from rljob_runtime.queue.host import start_host
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.site.nodes import only_on
-from rljob_runtime.site.scratch import PREFIX, Scratch, sweep
+from rljob_runtime.site.scratch import Scratch, temporary
 
 _START_SECONDS = 120.0
 _RESTARTS = 3
@@ -63,9 +60,7 @@ class QueueService:
         # For the queue's socket on one machine.
         self._folder: Scratch | None = None
         if address is None:
-            temporary = Path(tempfile.gettempdir())
-            sweep(temporary)
-            self._folder = Scratch(temporary / f"{PREFIX}queue-{secrets.token_hex(4)}")
+            self._folder = temporary("queue")
             self._address = f"ipc://{self._folder.path / 'queue'}"
         else:
             self._address = f"tcp://{address}:0"

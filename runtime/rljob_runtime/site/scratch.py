@@ -9,6 +9,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -45,6 +46,14 @@ class Scratch:
             discard(self.path)
             os.close(self._lock)
             self._lock = -1
+
+
+def temporary(kind: str) -> Scratch:
+    """A folder in the one for temporary files, with a short path, as sockets need it; what processes that
+    have ended left there goes before. Blocking, as `sweep`. Raises `OSError`."""
+    parent = Path(tempfile.gettempdir())
+    sweep(parent)
+    return Scratch(parent / f"{PREFIX}{kind}-{secrets.token_hex(4)}")
 
 
 def hold(folder: Path) -> int:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.site import scratch
-from rljob_runtime.site.scratch import Held, Scratch, hold, sweep
+from rljob_runtime.site.scratch import Held, Scratch, hold, sweep, temporary
 
 HOLD = """
 import sys
@@ -54,6 +55,22 @@ def test_a_killed_process_leaves_what_the_next_sweep_removes(tmp_path: Path) -> 
         killed.wait()
         assert sweep(tmp_path) == [mine]
         assert names(tmp_path) == ["rljob-b"]
+
+
+def test_a_folder_for_sockets_comes_where_those_of_killed_processes_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    foreign = tmp_path / "other-queue"
+    foreign.mkdir()
+    with holder(tmp_path / "rljob-workers-a") as killed, holder(tmp_path / "rljob-queue-b"):
+        killed.kill()
+        killed.wait()
+        mine = temporary("workers")
+        assert names(tmp_path) == sorted(["other-queue", "rljob-queue-b", mine.path.name])
+        assert mine.path.name.startswith("rljob-workers-") and mine.path.stat().st_mode & 0o777 == 0o700
+        mine.close()
+        assert names(tmp_path) == ["other-queue", "rljob-queue-b"]
 
 
 def test_what_a_living_process_holds_inside_keeps_the_whole(tmp_path: Path) -> None:
