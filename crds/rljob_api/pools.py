@@ -43,8 +43,19 @@ class Pool(PodShape):
     accelerators_per_worker: int = Field(default=1, ge=1, le=16)
     """Accelerators of one worker, in devices. With `accelerator: cpu` a worker has none: leave it at 1."""
     cpus_per_worker: int = Field(default=1, ge=1, le=512)
-    """Threads of one process of the worker: a trainer rank, an engine. With `accelerator: cpu` they compute;
-    else they are the CPUs that the worker asks for beside its accelerators."""
+    """CPUs of a worker, which its processes share evenly: each computes with as many threads as its share has
+    CPUs, with one at least. With `accelerator: cpu` a worker is one process; else it has one for each of its
+    accelerators, beside which these are the CPUs that it asks for."""
+
+    @property
+    def processes(self) -> int:
+        """Those of a worker that share its CPUs: ranks of the trainer, parts of an engine."""
+        return self.accelerators_per_worker
+
+    @property
+    def threads(self) -> int:
+        """Of each of these processes."""
+        return max(1, self.cpus_per_worker // self.processes)
 
 
 class TrainerPool(Pool):
@@ -85,6 +96,11 @@ class FastRolloutPool(RolloutPool):
     slower than the accelerator; but where that was measured, with 0.6 B on an H200, two gave fewer tokens
     than one (0.92 x with 512 requests, 0.65 x with 64). Measure before you raise it. Each needs a CPU, a copy
     of the model, and 1 to 2 GiB of the accelerator beyond its share."""
+
+    @property
+    def processes(self) -> int:
+        """Those of a worker that share its CPUs: parts of all its engines."""
+        return self.accelerators_per_worker * self.engines_per_accelerator
 
 
 class HeavyRolloutPool(RolloutPool):

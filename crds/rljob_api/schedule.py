@@ -157,9 +157,9 @@ class Parallel(Model):
     (contextParallel), whole groups do. 1: no layer is split."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
-    when it is their turn, and the optimizer computes on CPUs, with `pools.trainer.cpusPerWorker` threads in
-    each rank: 16 bytes for each parameter fewer on the devices, and slower steps. Not with accelerator:
-    cpu."""
+    when it is their turn, and the optimizer computes on CPUs, each rank with its share of
+    `pools.trainer.cpusPerWorker` as threads: 16 bytes for each parameter fewer on the devices, and slower
+    steps. Not with accelerator: cpu."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

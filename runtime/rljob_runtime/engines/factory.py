@@ -58,7 +58,7 @@ def make(name: str, spec: bytes) -> Engine:
             built.sampling,
             limit,
             max_length,
-            pool.cpus_per_worker,
+            pool.threads,
             training.model.dtype,
             keep_kv,
         )
@@ -86,7 +86,7 @@ def make(name: str, spec: bytes) -> Engine:
             options=part,
             accelerator=accelerator,
             tensor_parallel=1 if accelerator == "cpu" else pool.accelerators_per_worker,
-            threads=pool.cpus_per_worker,
+            threads=pool.threads,
             seed=seed,
             timed=training.profiling.events,
             keep_kv=keep_kv,

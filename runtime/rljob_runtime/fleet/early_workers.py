@@ -50,7 +50,7 @@ def begin_early_workers(job: RLJob, share: bool) -> dict[str, Any]:
             rank = int(name.rpartition("-")[2])
             found[name] = start_early_rank(rank, **rank_options(job, rank, node, shared))
             continue
-        threads = getattr(job.spec.pools, POOLS[pool]).cpus_per_worker
+        threads = getattr(job.spec.pools, POOLS[pool]).threads
         options = worker_options(job, pool, name, node, shared)
         found[name] = start_early_worker(
             job.spec.accelerator, job.spec.training.model.dtype, threads, **options

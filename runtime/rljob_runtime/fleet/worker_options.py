@@ -29,7 +29,7 @@ def worker_options(
         "num_cpus": 0,
         "resources": {RESOURCES[pool]: 1},
         "scheduling_strategy": only_on(node),
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(workers.cpus_per_worker)}},
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(workers.threads)}},
         "max_concurrency": 1000,
     }
     # The fleet gives the smallest free number to a worker, as the last part of its name.
@@ -48,7 +48,7 @@ def rank_options(job: RLJob, rank: int, node: str, shared: SharedDevices | None)
         "resources": {"trainer": 1},
         "scheduling_strategy": only_on(node),
         "concurrency_groups": {BESIDE: 1},
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(job.spec.pools.trainer.cpus_per_worker)}},
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(job.spec.pools.trainer.threads)}},
     }
     devices = None if shared is None else shared.of("trainer", rank)
     ask_for_devices(options, Devices.of(job.spec.accelerator), 1, devices)

@@ -238,12 +238,14 @@ def _ranks_without_samples(job: RLJob) -> Iterator[Problem]:
 
 
 def _optimizer_without_cpus(job: RLJob) -> Iterator[Problem]:
-    if job.spec.training.parallel.cpu_offload and job.spec.pools.trainer.cpus_per_worker == 1:
+    trainer = job.spec.pools.trainer
+    if job.spec.training.parallel.cpu_offload and trainer.threads == 1:
+        shared = f" for the {trainer.processes} ranks of a worker" if trainer.processes > 1 else ""
         yield Problem(
             ("spec", "pools", "trainer", "cpusPerWorker"),
-            "is 1, and with training.parallel.cpuOffload each rank of the trainer makes its updates on a "
-            "single CPU thread, for which its accelerator waits: set it to the CPUs that a rank can have, 8 "
-            "or more for a large model",
+            f"is {trainer.cpus_per_worker}{shared}, and with training.parallel.cpuOffload each rank of the "
+            "trainer makes its updates on a single CPU thread, for which its accelerator waits: set it to "
+            "the CPUs that a worker can have, for a large model 8 or more for each of its ranks",
         )
 
 

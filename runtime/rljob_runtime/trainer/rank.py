@@ -140,7 +140,7 @@ class TrainerWorker:
         if training.compute.bind_cores:
             log.info("cores: %s", bind_to_node(self._devices.pci_address(self._device_index)))
         if self._device.type == "cpu":
-            torch.set_num_threads(self._job.spec.pools.trainer.cpus_per_worker)
+            torch.set_num_threads(self._job.spec.pools.trainer.threads)
         self._devices.seed(training.seed + self._rank)
         # gloo beside the accelerator's backend: for what is in main memory, such as sample data.
         backend = (

@@ -64,7 +64,8 @@ def test_a_worker_has_the_resources_of_its_pool(
 ) -> None:
     pool = {"pools.heavyRollout.cpusPerWorker": 3}
     if accelerator != "cpu":
-        pool["pools.heavyRollout.acceleratorsPerWorker"] = 2
+        # The engine's two parts share them.
+        pool = {"pools.heavyRollout": {"cpusPerWorker": 7, "acceleratorsPerWorker": 2, "replicas": 1}}
     made = wanted(2, 1, accelerator=accelerator, **pool)
     options = worker_options(made, "heavy", "heavy-0", "a" * 56, shared_devices(made, ["0", "1"], share))
     assert options["resources"] == {"heavy_rollout": 1}
@@ -87,6 +88,8 @@ def test_a_rank_has_a_unit_of_its_pool_and_one_accelerator(
     accelerator: str, share: bool, gpus: int | None, variables: dict[str, str]
 ) -> None:
     pool = {"pools.trainer.cpusPerWorker": 3, "pools.trainer.replicas": 2}
+    if accelerator != "cpu":
+        pool = {"pools.trainer": {"cpusPerWorker": 7, "acceleratorsPerWorker": 2}}
     made = wanted(2, 1, accelerator=accelerator, **pool)
     options = rank_options(made, 1, "a" * 56, shared_devices(made, ["0", "1"], share))
     assert options["resources"] == {"trainer": 1}

@@ -70,6 +70,14 @@ def warned(changes: dict[str, Any]) -> list[str]:
             ["spec.pools.trainer.cpusPerWorker: is 1, and with training.parallel.cpuOffload each rank"],
         ),
         (
+            {
+                "accelerator": "nvidia",
+                OFFLOAD: True,
+                TRAINER: {"cpusPerWorker": 15, "acceleratorsPerWorker": 8},
+            },
+            ["spec.pools.trainer.cpusPerWorker: is 15 for the 8 ranks of a worker, and with"],
+        ),
+        (
             {"accelerator": "ascend", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 1},
             ["spec.pools.trainer.cpusPerWorker: is 1, and with training.parallel.cpuOffload each rank"],
         ),
@@ -176,6 +184,7 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {"accelerator": "nvidia", ENGINE: {"vllm": {}}},
         {"accelerator": "nvidia", OFFLOAD: False, f"{TRAINER}.cpusPerWorker": 1},
         {"accelerator": "nvidia", OFFLOAD: True, f"{TRAINER}.cpusPerWorker": 2},
+        {"accelerator": "nvidia", OFFLOAD: True, TRAINER: {"cpusPerWorker": 16, "acceleratorsPerWorker": 8}},
         {ENGINE: {"vllm": {}}, "training.rollout.temperature": 2},
         {ENGINE: {"torch": {}}, "training.rollout.temperature": 2.5},
         {"training.rollout.topK": 2},
