@@ -341,7 +341,11 @@ class TrainingLoop:
             return
         if any(slot.entered and slot.version != newest.version for slot in slots):
             # Beside the wait: fetching may take as long as its deadline, and the groups may be ready before.
-            self._pushing = self._spawn(self._push(newest, None))
+            self._pushing = self._spawn(self._push_again())
+
+    async def _push_again(self) -> None:
+        await self._plan.retry()
+        self._rollouter.poke()
 
     async def _pushed(self) -> None:
         """Wait until the engines have the newest stored version. Raises `TrainerDied`."""

@@ -10,6 +10,7 @@ Guarantees:
 - push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
   that is gone, or is lost; all of them get requests again at the same moment, so that what waits is spread
   over all;
+- where some engines could not get a stored version and try again, the others go on;
 - pull: an engine loads the newest published version when it has finished what it runs; no response on it
   spans two versions;
 - an engine that does not answer within the deadline is lost, and the others go on; one that is to finish
@@ -54,6 +55,10 @@ class WeightSync(Protocol):
 
     async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         """A new version exists. `broadcaster` sends it where the transport is collective."""
+        ...
+
+    async def retry(self) -> None:
+        """Have those engines get the newest version that could not, where it is stored; the others go on."""
         ...
 
     async def settled(self) -> None:
@@ -206,6 +211,16 @@ class Push:
         async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
             await self._update(ref, broadcaster)
 
+    async def retry(self) -> None:
+        async with self._one_at_a_time:
+            if (ref := self.newest) is not None and ref.transport in STORED:
+                await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in self._behind(ref)))
+                # Those too that came meanwhile.
+                await self._put_in(ref, self._behind(ref), None)
+
+    def _behind(self, ref: WeightRef) -> list[EngineSlot]:
+        return [slot for slot in self._sync.pool.training_slots if slot.version != ref.version]
+
     async def settled(self) -> None:
         """Nothing to wait for: when `deliver` has returned, no engine is on its way to a version."""
 
@@ -227,7 +242,12 @@ class Push:
         # Without an await up to `paused`: an engine that comes is among those, or finds this version.
         self.newest = ref
         self.newest_changed.notify()
-        all_slots = self._sync.pool.training_slots
+        await self._put_in(ref, self._sync.pool.training_slots, broadcaster)
+
+    async def _put_in(
+        self, ref: WeightRef, all_slots: Sequence[EngineSlot], broadcaster: Broadcaster | None
+    ) -> None:
+        """Have these engines go on with a version: without a pause where they can, and else after one."""
         swapped: list[EngineSlot] = []
         if broadcaster is None:
             refs = self._sources.refs(ref, all_slots, [slot.devices for slot in all_slots])
@@ -341,6 +361,11 @@ class Pull:
             if slot not in self._updating:
                 self._updating.add(slot)
                 self._spawn(self._catch_up(slot))
+
+    async def retry(self) -> None:
+        if self.newest is not None:
+            # Those that have it go on.
+            await self.deliver(self.newest)
 
     async def _catch_up(self, slot: EngineSlot) -> None:
         try:

@@ -42,6 +42,10 @@ class FetchingEngine(FakeEngine):
             raise self._error
         await super().load(ref)
 
+    def mend(self) -> None:
+        """It fails no more."""
+        self._error = None
+
     def _note(self, what: str) -> None:
         self.asked.append((what, asyncio.get_running_loop().time()))
 
@@ -85,6 +89,36 @@ def test_what_is_on_the_machine_is_not_fetched(plan: str) -> None:
 def test_a_version_that_is_gone_leaves_the_engine_at_its_own(plan: str) -> None:
     slot, lost = publish(FetchingEngine(error=WeightsGone("removed")), plan)
     assert (slot.version, slot.joined, lost) == (0, True, [])
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("plan", ["push", "pull"])
+def test_one_that_could_not_get_a_version_tries_again_and_the_others_go_on(plan: str, transport: str) -> None:
+    has_it, lacks_it = FetchingEngine(), FetchingEngine(error=WeightsGone("no answer for 60 s"))
+
+    async def main() -> list[tuple[int, bool]]:
+        pool = EnginePool(asyncio.get_running_loop().time, lambda slot, why: None)
+        for engine in (has_it, lacks_it):
+            slot = EngineSlot(engine, "fast", 8, EventLog(None, 0, "engine", "fast"))
+            await engine.start(0)
+            pool.add(slot)
+            pool.join(slot)
+        async with asyncio.TaskGroup() as tasks:
+            sync = EngineSync(pool, DEADLINE, DEADLINE)
+            pushing = Push(sync, "keep") if plan == "push" else Pull(sync, tasks.create_task)
+            await pushing.retry()
+            assert not has_it.asked, "there is no version yet"
+            await pushing.deliver(WeightRef(1, transport, "tcp://host:1/v1"))  # type: ignore[arg-type]
+            await pushing.settled()
+            assert [slot.version for slot in pool.slots] == [1, 0]
+            lacks_it.mend()
+            await pushing.retry()
+            await pushing.settled()
+        return [(slot.version, slot.joined) for slot in pool.slots]
+
+    assert run_virtual(main()) == [(1, True), (1, True)]
+    asked = ["prepare"] * (transport == "tcp") + ["pause", "load"]
+    assert [[what for what, _ in engine.asked] for engine in (has_it, lacks_it)] == [asked, 2 * asked]
 
 
 @pytest.mark.parametrize("plan", ["push", "pull"])
