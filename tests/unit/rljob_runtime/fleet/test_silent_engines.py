@@ -19,12 +19,10 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
+from tests.support.simulated.long_steps import STALL_SECONDS, TRAIN_SECONDS, long_steps
 from tests.support.simulated.scaled_job import PodEngine, ScaledJob
-from tests.support.simulated.simulated_job import Scenario
 
 STEPS = 12
-TRAIN_SECONDS = 250.0
-STALL_SECONDS = 600.0
 NO_EVENTS = EventLog(None, 0, "driver", "driver")
 
 
@@ -94,14 +92,7 @@ def long_job(
         times.append(clock())
         engine.die("the test is over")
 
-    scenario = Scenario(
-        steps=STEPS, groups_per_step=6, samples_per_prompt=2, max_staleness=4, masks=masks, engines=3,
-        in_flight=in_flight, max_running=4, stall_seconds=STALL_SECONDS, train_seconds=TRAIN_SECONDS,
-        length_of=lambda request: 3000 + request.seed % 500, max_response_tokens=4000,
-        timing=FakeTiming(step_seconds=0.02, load_seconds=0.02),
-        faults=lambda job: job.shepherd(script(job)),
-    )  # fmt: skip
-    job = ScaledJob(scenario)
+    job = ScaledJob(long_steps(script, STEPS, 4, masks, in_flight))
     job.run()
     return Watched(job, times[1] - times[0])
 
@@ -167,15 +158,7 @@ def test_one_whose_every_engine_falls_silent_ends_the_job_unless_each_has_worked
             while engine.alive:  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(1)
 
-    job = ScaledJob(
-        Scenario(
-            steps=60, groups_per_step=6, samples_per_prompt=2, max_staleness=4, engines=3,
-            in_flight=in_flight, max_running=4, stall_seconds=STALL_SECONDS, train_seconds=TRAIN_SECONDS,
-            length_of=lambda request: 3000 + request.seed % 500, max_response_tokens=4000,
-            timing=FakeTiming(step_seconds=0.02, load_seconds=0.02),
-            faults=lambda job: job.shepherd(falls_silent(job)),
-        )
-    )  # fmt: skip
+    job = ScaledJob(long_steps(falls_silent, steps=60, max_staleness=4, in_flight=in_flight))
     reasons: list[str] = []
     try:
         job.run()

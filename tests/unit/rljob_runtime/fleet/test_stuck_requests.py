@@ -11,17 +11,15 @@ from itertools import pairwise
 
 import pytest
 
-from rljob_runtime.engines.fake import FakeTiming, _Running
+from rljob_runtime.engines.fake import _Running
 from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, PauseMode, WeightRef
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.site.nodes import RayNode
+from tests.support.simulated.long_steps import LONGEST, SHORTEST, STALL_SECONDS, TRAIN_SECONDS, long_steps
 from tests.support.simulated.scaled_job import PodEngine, ScaledJob
-from tests.support.simulated.simulated_job import Scenario
 
 STEPS = 16
-TRAIN_SECONDS = 250.0
-STALL_SECONDS = 600.0
 LEAVE_SECONDS = 180.0
 LOOK_SECONDS = 60.0
 MOST_SECONDS = 10 * STALL_SECONDS
@@ -164,14 +162,7 @@ def watched(
         if name in slot.requests:
             engine.die("the test is over")
 
-    scenario = Scenario(
-        steps=steps, groups_per_step=6, samples_per_prompt=2, max_staleness=8, masks=masks, engines=3,
-        in_flight=in_flight, max_running=4, stall_seconds=STALL_SECONDS, train_seconds=TRAIN_SECONDS,
-        length_of=lambda request: 3000 + request.seed % 500, max_response_tokens=4000,
-        timing=FakeTiming(step_seconds=0.02, load_seconds=0.02),
-        faults=lambda job: job.shepherd(script(job)),
-    )  # fmt: skip
-    job = job_class(scenario)
+    job = job_class(long_steps(script, steps, 8, masks, in_flight))
     job.run()
     ((engine, seconds),) = seen
     return Watched(job, engine, seconds, [said for said in job.said if "a replacement starts" in said])
@@ -184,7 +175,7 @@ def check_accounts(job: ScaledJob) -> None:
     assert counts.dispatched == counts.accepted == len(job.trained) and counts.open == 0
     assert set(job.scored.values()) == {1}
     responses = [sample for group in job.trained for sample in group.samples]
-    assert all(3000 <= len(sample.tokens) < 3500 for sample in responses)
+    assert all(SHORTEST <= len(sample.tokens) <= LONGEST for sample in responses)
 
 
 @pytest.mark.parametrize("in_flight", ["keep", "abort"])
@@ -315,15 +306,7 @@ def test_a_response_that_stood_still_everywhere_gets_more_time_at_each_stay() ->
         let_go(engine, held)
         engine._change()
 
-    job = ScaledJob(
-        Scenario(
-            steps=40, groups_per_step=6, samples_per_prompt=2, max_staleness=30, masks=True, engines=3,
-            in_flight="keep", max_running=4, stall_seconds=STALL_SECONDS, train_seconds=TRAIN_SECONDS,
-            length_of=lambda request: 3000 + request.seed % 500, max_response_tokens=4000,
-            timing=FakeTiming(step_seconds=0.02, load_seconds=0.02),
-            faults=lambda job: job.shepherd(script(job)),
-        )
-    )  # fmt: skip
+    job = ScaledJob(long_steps(script, steps=40, max_staleness=30, masks=True))
     job.run()
     first, second, third = stays
     assert first <= 1.3 * STALL_SECONDS < 2 * STALL_SECONDS - LOOK_SECONDS <= second <= 2.5 * STALL_SECONDS
