@@ -214,6 +214,47 @@ def test_of_a_healthy_engine_nothing_is_called_stuck(seed: int) -> None:
         assert healthy.tick() == []
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 200)), max_size=8))
+def test_what_stands_still_for_less_than_twice_as_long_as_others_lately_is_not_called_stuck(
+    stays: list[tuple[float, int]],
+) -> None:
+    """Each time a request stands still for some part of what is allowed by then, and goes on, beside others
+    that come and go; then nothing does for so many looks. What is allowed is that of the last while alone:
+    in the end one is found after as long as that."""
+    silence, tokens, now = RequestSilence(SECONDS, EVERY), 0, 0
+    known: list[tuple[int, int]] = []
+
+    def look(name: str, count: int) -> list[StuckRequest]:
+        nonlocal tokens, now
+        tokens, now = tokens + 10, now + EVERY
+        told = {name: count, f"0.0#{now}": 1}
+        engine = RequestsLook(0, True, tokens, tokens, None, told, told)
+        return silence.stuck([engine], lambda _, name: False, float(now))
+
+    def allowed() -> int:
+        """Looks, the first of which sees it first."""
+        lately = [seconds for at, seconds in known if now - at < 10 * seconds]
+        return max(SECONDS, *(2 * seconds for seconds in lately), 0) // EVERY
+
+    for number, (part, quiet) in enumerate(stays):
+        name, began = f"{number}.7#{number}", now
+        # What is remembered may be forgotten meanwhile.
+        while now - began < part * allowed() * EVERY:
+            assert look(name, 0) == []
+        stood = max(0, now - began - EVERY)
+        look(name, 1)
+        known.append((now, stood))
+        for _ in range(quiet):
+            assert look(f"{number}.8#{now}", 1) == []
+    began, lately = now, [allowed()]
+    while not (found := look("9.9#9", 0)):
+        lately.append(allowed())
+        # Where less is allowed than before, it has three looks from there.
+        assert now - began <= (max(lately[-4:]) + 1) * EVERY
+    assert [each.request for each in found] == ["9.9#9"]
+
+
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["dropped", "abort unanswered", "core hangs"]))
 def test_what_an_engine_does_nothing_for_is_found(seed: int, fault: str) -> None:

@@ -12,7 +12,8 @@ Guarantees: a request is not called stuck because
 - the engine tells of no progress at all, or the driver itself stood still;
 - others that were there before it stopped still generate;
 - it takes long to begin (a prompt, which nothing tells of): each may stand still for twice as long as any
-  that then went on, and for twice as long each time that it is taken out.
+  that then went on (and did so lately: that is remembered for ten times as long as it had lasted), and for
+  twice as long each time that it is taken out.
 The engine is at fault where it does not let go of one in time that was told to leave, for that needs no
 memory and no token; and where what it got after such requests had left stood still again, and again.
 Pure: the time is passed in.
@@ -29,6 +30,9 @@ _FREE_LOOKS = 3
 known at once. And how many it has at least to leave, once it was told to."""
 _LEAVE_SECONDS = 60.0
 """And how long."""
+_REMEMBERED = 10
+"""For how many times as long as a request stood still it is remembered that it then went on. An engine that
+compiles, or a prompt that is longer than all others, says little of what comes much later."""
 _MOST_TIMES = 2
 """How often requests may have to leave an engine: each time others that it got after the time before."""
 
@@ -103,6 +107,34 @@ class _Seen:
     """What was on it the last time."""
 
 
+@dataclass
+class _WentOn:
+    """How long requests stood still that then went on, as far as that is remembered."""
+
+    time: float = 0.0
+    """Seconds in which engines that worked were looked at."""
+    stood: list[tuple[float, float]] = field(default_factory=list)
+    """Until when it is remembered, and for how long one stood still: the longest first, each of the others
+    remembered for longer than those before it."""
+
+    @property
+    def longest(self) -> float:
+        """The longest of these times; 0 where there are none."""
+        return self.stood[0][1] if self.stood else 0.0
+
+    def add(self, seconds: float) -> None:
+        """One that stood still for so long went on."""
+        until = self.time + _REMEMBERED * seconds
+        longer = [each for each in self.stood if each[1] > seconds]
+        if not longer or longer[-1][0] < until:
+            self.stood = [*longer, (until, seconds)]
+
+    def wait(self, seconds: float) -> None:
+        """So much time has gone by."""
+        self.time += seconds
+        self.stood = [each for each in self.stood if each[0] > self.time]
+
+
 class RequestSilence:
     """Compares what it is shown in one look after the other."""
 
@@ -116,8 +148,7 @@ class RequestSilence:
         self._longest = 2 * every
         self._seen: dict[int, _Seen] = {}
         self._looked_at: float | None = None
-        self._longest_still = 0.0
-        """How long a request stood still that then went on."""
+        self._went_on = _WentOn()
         self._taken_out: dict[str, int] = {}
         """How often each response was told to leave for this; few ever are."""
 
@@ -129,6 +160,8 @@ class RequestSilence:
         back. Whoever is given one that `leaves` tells it so."""
         elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, self._longest)
         self._looked_at = now
+        if any(each.works for each in engines):
+            self._went_on.wait(elapsed)
         seen, found = {}, []
         for each in engines:
             before = self._seen.get(each.number)
@@ -145,12 +178,12 @@ class RequestSilence:
 
     def _learn(self, before: _Seen, after: _Seen) -> None:
         for name, still in before.still.items():
-            if still.seconds > self._longest_still and after.told.get(name, 0) > before.told[name]:
-                self._longest_still = still.seconds
+            if after.told.get(name, 0) > before.told[name]:
+                self._went_on.add(still.seconds)
 
     def _stuck_on(self, number: int, seen: _Seen, leaving: Callable[[int, str], bool]) -> list[StuckRequest]:
         """Those of one engine."""
-        seconds = max(self._seconds, 2 * self._longest_still)
+        seconds = max(self._seconds, 2 * self._went_on.longest)
         doubtful = {
             name for name, still in seen.still.items() if still.seconds >= seconds - self._free_seconds
         }
@@ -178,7 +211,7 @@ class RequestSilence:
                 still.leaving = still.seconds
             return "kept" if still.seconds - still.leaving >= self._leave_seconds else None
         times = self._taken_out.get(response, 0)
-        limit = 2**times * max(self._seconds, 2 * self._longest_still)
+        limit = 2**times * max(self._seconds, 2 * self._went_on.longest)
         if still.seconds < limit or still.free is None or still.seconds - still.free < self._free_seconds:
             return None
         self._taken_out[response] = times + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,31 @@ def test_where_some_stood_still_for_long_and_went_on_others_may_too() -> None:
     looks = [story.look([LATER], [f"{look}.1#{look}"]) for look in range(30)]
     found = first(looks)
     assert found is not None and found[0] == 16, "twice the 8 looks that the first one stood still"
+
+
+@pytest.mark.parametrize(
+    ("quiet", "more", "found_in"),
+    [
+        pytest.param(60, {}, 16, id="remembered: the first one stood still for 8 looks"),
+        pytest.param(75, {}, 10, id="forgotten meanwhile: after 80 looks"),
+        pytest.param(100, {}, 10, id="forgotten"),
+        pytest.param(100, {"works": False}, 16, id="no time in which engines do not work counts"),
+        pytest.param(60, {"after": 10_000.0}, 10, id="a driver that stood still saw two looks' time each"),
+        pytest.param(30, {"after": 10_000.0}, 16, id="and no more"),
+    ],
+)
+def test_how_long_some_stood_still_that_went_on_is_not_remembered_for_ever(
+    quiet: int, more: dict[str, Any], found_in: int
+) -> None:
+    """An engine's first prompts, while it compiles, say nothing of those of the next day."""
+    story = Story()
+    for look in range(9):
+        story.look(moving=[f"{look}.1#{look}"])
+    story.look([], [STILL])
+    for look in range(quiet):
+        story.look([], [f"{look}.2#{look}"], **more)
+    found = first([story.look([LATER], [f"{look}.3#{look}"]) for look in range(40)])
+    assert found is not None and found[0] == found_in
 
 
 def test_an_engine_on_which_that_happens_again_and_again_is_at_fault() -> None:
