@@ -105,11 +105,10 @@ class RankLayout:
 
 
 def unfit(tensor: int, config: Mapping[str, Any]) -> str | None:
-    """Why the model with this config.json cannot be split over `tensor` ranks, and what it can be; None where
-    it can."""
+    """Why a model cannot be split over `tensor` ranks, and what it can be; None where it can. `config`: what
+    its config.json says of the part of the model that reads and writes text (`weights.model_files`)."""
     if tensor == 1:
         return None
-    config = {**config, **(config.get("text_config") or {})}
     divided = (*_DIVIDED, *(experts_of(config) or (_WIDTH,)))
     numbers = {name: config[name] for name in divided if isinstance(config.get(name), int)}
     wrong = [f"{name} {number}" for name, number in numbers.items() if number % tensor]

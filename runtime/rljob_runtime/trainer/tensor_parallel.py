@@ -44,7 +44,7 @@ from rljob_runtime.trainer.vocabulary import embed
 def split(model: Any, mesh: DeviceMesh) -> None:
     """Split a Hugging Face causal language model, which is on the meta device, over the ranks of the
     one-dimensional `mesh`. Raises `UnsupportedModel`."""
-    why = unfit(mesh.size(), model.config.to_dict())
+    why = unfit(mesh.size(), model.config.get_text_config().to_dict())
     if why is not None:
         raise UnsupportedModel(why)
     decoder = model.get_decoder()

@@ -108,8 +108,8 @@ MODEL: dict[str, Any] = {
         (3, {"num_experts": 0, "intermediate_size": 4866}, ["num_attention_heads 32"]),
         (8, {"num_local_experts": 60}, ["does not divide the model's num_local_experts 60", "1, 2, 4"]),
         (8, {"n_routed_experts": 4, "num_local_experts": None}, ["n_routed_experts 4", "1, 2, 4"]),
-        (8, {"text_config": {"moe_num_experts": 6}}, ["moe_num_experts 6", "set one of 1, 2"]),
-        (2, {"text_config": {"num_attention_heads": 3}}, ["num_attention_heads 3", "set one of 1"]),
+        (8, {"moe_num_experts": 6}, ["moe_num_experts 6", "set one of 1, 2"]),
+        (2, {"num_attention_heads": 3}, ["num_attention_heads 3", "set one of 1"]),
     ],
 )
 def test_models_that_can_be_split(tensor: int, changes: dict[str, Any], words: list[str] | None) -> None:

@@ -19,14 +19,17 @@ from rljob_runtime.trainer.tensor_experts import own_numbers
 from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.trainer.tensor_parameters import local, whole_on_each
 from rljob_runtime.trainer.tensor_sums import reached
+from tests.support.runtime.families import IMAGES
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 24, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+}  # fmt: skip
 
 
 def model_of(family: str = "qwen3", tied: bool = True, **changes: Any) -> Any:
-    shape: dict[str, Any] = {
-        "vocab_size": 24, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "tie_word_embeddings": tied,
-    }  # fmt: skip
-    config = AutoConfig.for_model(family, **shape | changes)
+    shape = changes if "text_config" in changes else SMALL | {"tie_word_embeddings": tied} | changes
+    config = AutoConfig.for_model(family, **shape)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
@@ -201,9 +204,12 @@ def test_models_whose_parts_are_not_known(
     assert words in str(caught.value)
 
 
-def test_heads_that_leave_some_over(mesh: DeviceMesh) -> None:
+@pytest.mark.parametrize("images", [False, True])
+def test_heads_that_leave_some_over(mesh: DeviceMesh, images: bool) -> None:
+    heads = {"num_key_value_heads": 1}
+    model = model_of("gemma3", text_config=SMALL | heads, **IMAGES) if images else model_of(**heads)
     with pytest.raises(UnsupportedModel, match=r"num_key_value_heads 1 \(config.json\): set one of 1"):
-        split(model_of(num_key_value_heads=1), mesh)
+        split(model, mesh)
 
 
 def test_on_the_meta_device_ties_and_buffers_stay() -> None:
