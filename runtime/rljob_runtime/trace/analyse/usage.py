@@ -116,7 +116,7 @@ class PoolUse:
 
     @property
     def at_end(self) -> int:
-        """Workers that it has at the end: pools may be scaled while the job runs."""
+        """Workers that it has at the end: pools may be scaled, or lose workers for good."""
         return sum(not worker.left for worker in self.workers)
 
 

@@ -37,8 +37,8 @@ class Evidence:
     engine_idle: Mapping[str, float] = field(default_factory=dict)
     """Idle share of each pool of engines."""
     engine_workers: Mapping[str, int] = field(default_factory=dict)
-    """Workers that each pool of engines has at the end: pools may be scaled while the job runs. Empty where
-    that is not known."""
+    """Workers that each pool of engines has at the end: pools may be scaled, or lose workers for good. Empty
+    where that is not known."""
     engines_idle: float = 0.0
     """Idle share, mean over all engines."""
     engine_sync: float = 0.0

@@ -169,11 +169,12 @@ def _subtitle(analysis: Analysis, job: RLJob | None) -> str:
 
 
 def _workers(analysis: Analysis, pool: str, asked: int) -> str:
-    """How many workers the manifest asks for, and where the pool was scaled, how many it has at the end."""
+    """How many workers the manifest asks for, and where the pool was scaled or lost some for good, how many
+    it has at the end."""
     use = next((each for each in analysis.pools if each.pool == pool), None)
     # A worker that has recorded nothing may be there all the same.
-    scaled = use is not None and (len(use.workers) > asked or any(worker.left for worker in use.workers))
-    return f"{asked} → {use.at_end}" if use is not None and scaled and use.at_end != asked else f"{asked}"
+    other = use is not None and (len(use.workers) > asked or any(worker.left for worker in use.workers))
+    return f"{asked} → {use.at_end}" if use is not None and other and use.at_end != asked else f"{asked}"
 
 
 def _tiles(analysis: Analysis) -> str:
