@@ -97,11 +97,5 @@ ADAPTER_RULES: tuple[Rule, ...] = (
         holds=lambda self: self.adapter is None or not self.parallel.cpu_offload,
         fields=("parallel.cpuOffload",),
     ),
-    Rule(
-        message="compute.compile must be false with adapter",
-        cel="!has(self.adapter) || !has(self.compute.compile) || !self.compute.compile",
-        holds=lambda self: self.adapter is None or not self.compute.compile,
-        fields=("compute.compile",),
-    ),
 )
 """What of `training` an adapter does not go with."""

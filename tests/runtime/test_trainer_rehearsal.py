@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from rljob_runtime.trainer.adapter import exported_name
+from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
 from rljob_runtime.trainer.micro_batch_work import MicroBatchWork, WorkMaker
 from rljob_runtime.trainer.rank import TrainerWorker
 from tests.support.runtime.rank_processes import RankProcesses
-from tests.support.runtime.trained_steps import ALGORITHMS, assert_same, settings, train
+from tests.support.runtime.trained_steps import ALGORITHMS, assert_same, settings, steps_of, train
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
 
 pytestmark = pytest.mark.timeout(300)
@@ -126,3 +128,45 @@ def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folde
 def test_no_rank_rehearses_where_one_does_not_compile(ranks: RankProcesses, tmp_path: Path) -> None:
     folder = model_folder(trainer_job(), tmp_path / "model")
     assert ranks.run(2, _rehearsed_where_one_compiles, folder) == [0, 0]
+
+
+ADAPTED: dict[str, Any] = {
+    "adapter": {"rank": 4, "alpha": 8, "targetModules": ["v_proj", "down_proj"]},
+    "model": {"headDim": 32, "layers": 1},
+    "rollout": {"engine": {"vllm": {}}},
+}
+
+
+def _with_an_adapter(
+    rank: int, world_size: int, store: Path, folder: Path, changes: dict[str, Any]
+) -> tuple[Any, float, set[str]]:
+    """What two steps train whose layers are compiled, the seconds in which they compiled something after the
+    rehearsal, and what the tensors of a checkpoint are called."""
+    torch._dynamo.reset()
+    quickly = partial(torch.compile, backend="aot_eager")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", quickly)
+        with worker(trainer_job(**changes), folder, rank, world_size, store, own_device=True) as trainer:
+            rehearsed: float = trainer._compilations()
+            trained = steps_of(trainer, 2)
+            seconds = trainer._compilations() - rehearsed
+            saved = trainer.save_checkpoint(folder.parent / "checkpoints", 2, b"")
+            return trained, seconds, set(SavedPolicy(saved).layout)
+
+
+def test_layers_with_an_adapter_are_compiled_with_it_and_without(
+    ranks: RankProcesses, tmp_path: Path
+) -> None:
+    """The reference is the same model without it. They train what layers train that are not compiled, and are
+    saved under the same names."""
+    # Not 64 tokens, the width of the keys: sizes that are one in the first pass are compiled as one.
+    changes = settings(ALGORITHMS["clip and kl"], 80, **ADAPTED)
+    changes["parallel"]["contextParallel"] = {"hybrid": {}}
+    folder = model_folder(trainer_job(**changes), tmp_path / "model")
+    plain = ranks.run(2, train, folder, changes)[0]
+    assert plain[0][1].kl > 1e-6
+    found = ranks.run(2, _with_an_adapter, folder, changes | {"compute": {"compile": True}})
+    assert [seconds for _, seconds, _ in found] == [0.0] * 2
+    trained, _, saved = found[0]
+    assert_same(trained, plain)
+    assert {exported_name(name) for name in saved} == plain[1].keys()

@@ -50,6 +50,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "an adapter": {
         "training.adapter": {"rank": 8, "alpha": 16, "targetModules": ["q_proj", "self_attn.v_proj"]}
     },
+    "an adapter whose layers are compiled": {
+        "training.adapter": {},
+        "training.compute": {"compile": True},
+    },
     "an adapter in tensor groups": {
         "training.adapter": {},
         "pools.trainer.replicas": 2,

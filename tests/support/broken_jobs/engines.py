@@ -81,11 +81,6 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.parallel.cpuOffload",
         "parallel.cpuOffload must be false with adapter",
     ),
-    "an adapter that is compiled": (
-        {"training.adapter": {}, "training.compute": {"compile": True}},
-        f"{TRAINING}.compute.compile",
-        "compute.compile must be false with adapter",
-    ),
     "an adapter in float32 on GPUs": (
         {"accelerator": "nvidia", "training.adapter": {}},
         f"{TRAINING}.model.dtype",

@@ -42,13 +42,18 @@ def train(
         if rehearse:
             trainer._rehearse()
             assert all(each.grad is None for each in trainer._policy.parameters())
-        metrics = [
-            trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
-            for step in range(steps)
-        ]
-        ref = stored_version(trainer, steps)
-        weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
-        return metrics, {name: value.float().numpy() for name, value in weights.items()}
+        return steps_of(trainer, steps)
+
+
+def steps_of(trainer: Any, steps: int) -> tuple[list[StepMetrics], Weights]:
+    """See `train`; of a rank that is set up."""
+    metrics = [
+        trainer.train_step(step, step, groups(6, seed=step, version=step) if trainer._rank == 0 else None)
+        for step in range(steps)
+    ]
+    ref = stored_version(trainer, steps)
+    weights = load_file(next(Path(ref.location).glob("*.safetensors"))) if ref is not None else {}
+    return metrics, {name: value.float().numpy() for name, value in weights.items()}
 
 
 def settings(algorithm: dict[str, Any], cap: int, **more: Any) -> dict[str, Any]:
