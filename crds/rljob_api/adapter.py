@@ -91,11 +91,5 @@ ADAPTER_RULES: tuple[Rule, ...] = (
         ),
         fields=("async.weightSync.push.kvAfterUpdate",),
     ),
-    Rule(
-        message="parallel.cpuOffload must be false with adapter",
-        cel="!has(self.adapter) || !self.parallel.cpuOffload",
-        holds=lambda self: self.adapter is None or not self.parallel.cpu_offload,
-        fields=("parallel.cpuOffload",),
-    ),
 )
 """What of `training` an adapter does not go with."""

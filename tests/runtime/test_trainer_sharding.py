@@ -159,6 +159,12 @@ def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
         "an adapter in pairs": do(13, ADAPTED | PAIRS, "adapted", (0, 2), end="an adapter in pairs"),
         "an adapter, shared samples": do(14, ADAPTED | SHARED_IN_PAIRS | SELECTIVE, "adapted", (0, 2)),
         "an adapter goes on": do(15, ADAPTED, "adapted", (2, 3), begin="adapter"),
+        "an adapter in main memory": do(
+            16, ADAPTED, "adapted", (0, 2), end="an adapter in main memory", offload=True
+        ),
+        "an adapter goes on in main memory": do(
+            17, ADAPTED | PAIRS, "adapted", (2, 3), begin="an adapter in main memory", offload=True
+        ),
         "all go on from pairs": do(5, DENSE, "dense", (2, 4), begin="pairs"),
     }
 
@@ -231,7 +237,9 @@ def test_experts_are_sharded_like_all_else(alone: Trainings, four: Trainings, na
     assert_same(four[name], alone["mixture"])
 
 
-@pytest.mark.parametrize("name", ["an adapter in pairs", "an adapter, shared samples"])
+@pytest.mark.parametrize(
+    "name", ["an adapter in pairs", "an adapter, shared samples", "an adapter in main memory"]
+)
 def test_an_adapter_is_sharded_like_all_else(alone: Trainings, four: Trainings, name: str) -> None:
     """The first steps have a KL penalty against the model without it."""
     assert_same(four[name], alone["adapter"])
@@ -242,6 +250,7 @@ def test_an_adapter_is_sharded_like_all_else(alone: Trainings, four: Trainings, 
 
 def test_an_adapter_goes_on_from_any_number_of_ranks(site: Site, alone: Trainings, four: Trainings) -> None:
     assert_same(four["an adapter goes on"], alone["adapter, one more"])
+    assert_same(four["an adapter goes on in main memory"], alone["adapter, one more"])
     found = one(site, ADAPTED, "adapted", (2, 3), begin="an adapter in pairs")
     assert_same(found, alone["adapter, one more"])
 

@@ -54,6 +54,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.adapter": {},
         "training.compute": {"compile": True},
     },
+    "an adapter in main memory": {
+        "accelerator": "nvidia",
+        "training.model.dtype": "bfloat16",
+        "training.adapter": {},
+        "training.parallel": {"cpuOffload": True},
+    },
     "an adapter in tensor groups": {
         "training.adapter": {},
         "pools.trainer.replicas": 2,

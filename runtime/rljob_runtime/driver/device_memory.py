@@ -34,7 +34,7 @@ def _advice(job: RLJob, shared: bool) -> str:
         ways.append(f"set {_MODEL}.activationCheckpointing: full")
     if shared and (vllm := training.rollout.engine.vllm) is not None:
         ways.append(f"lower {_ENGINE} ({vllm.gpu_memory_utilization:g})")
-    if not training.parallel.cpu_offload and training.adapter is None:
+    if not training.parallel.cpu_offload:
         ways.append(f"set {_PARALLEL}.cpuOffload: true, with which steps take many times as long")
     return ", or ".join(ways or ["give the trainer more accelerators, or a smaller model"])
 

@@ -71,16 +71,6 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.async.weightSync.push.kvAfterUpdate",
         "kvAfterUpdate must be recompute unless inFlight is keep",
     ),
-    "an adapter in main memory": (
-        {
-            "accelerator": "nvidia",
-            "training.model.dtype": "bfloat16",
-            "training.adapter": {},
-            "training.parallel": {"cpuOffload": True},
-        },
-        f"{TRAINING}.parallel.cpuOffload",
-        "parallel.cpuOffload must be false with adapter",
-    ),
     "an adapter in float32 on GPUs": (
         {"accelerator": "nvidia", "training.adapter": {}},
         f"{TRAINING}.model.dtype",

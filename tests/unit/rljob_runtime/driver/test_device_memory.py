@@ -55,7 +55,7 @@ def test_how_much_there_was(words: str, sizes: str) -> None:
             LENGTHS
             | {"training.adapter": {"rank": 4}, "training.model": {"random": {}, "dtype": "bfloat16"}},
             False,
-            [LOWER, KEEP_LESS],
+            [LOWER, KEEP_LESS, OFFLOAD],
         ),
         (SMALL, False, [KEEP_LESS]),
         (
