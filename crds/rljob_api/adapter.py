@@ -17,7 +17,8 @@ class Adapter(Model):
     target_modules: list[str] | None = Field(default=None, min_length=1, max_length=64)
     """Names of the linear layers that get an adapter, as peft takes them: q_proj stands for each layer of
     that name in the whole model, self_attn.q_proj for those in a module self_attn. Default: all linear layers
-    of the decoder; not the embeddings, nor the output head."""
+    of the decoder; not the embeddings, nor the output head. Experts, what chooses among them, and layers that
+    have the name of an expert's get none."""
 
     @property
     def words(self) -> str:
@@ -43,14 +44,6 @@ ADAPTER_RULES: tuple[Rule, ...] = (
             or self.rollout.engine.vllm.speculation is None
         ),
         fields=("rollout.engine.vllm.speculation",),
-    ),
-    Rule(
-        message="adapter must not be set for a model with experts (model.random.experts)",
-        cel="!has(self.adapter) || !has(self.model.random) || !has(self.model.random.experts)",
-        holds=lambda self: (
-            self.adapter is None or self.model.random is None or self.model.random.experts is None
-        ),
-        fields=("adapter", "model.random.experts"),
     ),
     Rule(
         message="async.weightSync.transport must be auto, shm or tcp with adapter: an adapter is small, and"

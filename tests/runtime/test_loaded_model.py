@@ -51,9 +51,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
     "heads of a part for text, too narrow for vLLM": (
         "gemma3", IMAGES, {}, "model.path", "its attention heads are 16 wide",
     ),
-    "an adapter for experts by another field": (
-        "ernie4_5_moe", WIDE, ADAPTER, "adapter", "adapter must not be set for a model with experts",
+    "an adapter for experts": (
+        "ernie4_5_moe", WIDE, ADAPTER | {"training.adapter.targetModules": ["up_proj"]},
+        "adapter.targetModules", '"up_proj": experts, what chooses among them, and layers that have the name',
     ),
+    "an adapter beside experts": ("qwen3_moe", WIDE, ADAPTER, None, ""),
     "an adapter for parts of convolutions": (
         "gpt2", {}, ADAPTER, "adapter.targetModules", "the model has no linear layers",
     ),

@@ -42,6 +42,7 @@ MODELS: dict[str, tuple[int, str, dict[str, Any], list[str] | None]] = {
     "one layer of each kind": (2, "qwen2", {}, ["k_proj", "mlp.down_proj"]),
     "samples that pairs share": (4, "qwen3", {}, None),
     "windows": (4, "gemma3_text", {}, ["v_proj", "o_proj"]),
+    "beside experts": (2, "qwen3_moe", {}, ["q_proj", "o_proj"]),
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "one layer of each kind": {"recompute": True},

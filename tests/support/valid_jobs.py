@@ -60,6 +60,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.adapter": {},
         "training.parallel": {"cpuOffload": True},
     },
+    "an adapter beside experts": {
+        "training.adapter": {},
+        "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+    },
     "an adapter in tensor groups": {
         "training.adapter": {},
         "pools.trainer.replicas": 2,

@@ -23,8 +23,8 @@ from rljob_runtime.engines.last_words import in_one_line
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_shape import AdapterRoom, LoadedAdapter
-from rljob_runtime.weights.adapter import adapter_shapes
-from rljob_runtime.weights.contents import Shapes, check_same_model
+from rljob_runtime.weights.adapter import adapter_shapes, has_experts, target_names
+from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
 
@@ -44,6 +44,7 @@ class AdapterEngine(VllmEngine):
     def __init__(self, adapter: Adapter, room: AdapterRoom, *arguments: Any, **options: Any) -> None:
         """`adapter`: what every version is; the rest as for `VllmEngine`."""
         super().__init__(*arguments, **options)
+        self._room = room
         self._shape = replace(self._shape, adapters=room)
         self._adapter = adapter
         self._held: dict[int, _Held] = {}
@@ -52,6 +53,15 @@ class AdapterEngine(VllmEngine):
         """None: the model as it is."""
         self._count = 0
         """Adapters so far."""
+
+    async def start(self, version: int) -> None:
+        """Raises what `VllmEngine.start` raises, and `NoSuchLayers`."""
+        model = tensor_shapes(self._shape.model_folder)
+        if has_experts(model):
+            # vLLM would keep room for adapters of the experts, too, which get none.
+            room = replace(self._room, layers=tuple(target_names(model, self._adapter)))
+            self._shape = replace(self._shape, adapters=room)
+        await super().start(version)
 
     async def load(self, ref: WeightRef) -> None:
         """Raises what `VllmEngine.load` raises."""

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import TimedStart, time_start
 from rljob_runtime.engines.drafter import Drafter
+from rljob_runtime.engines.plain_experts import keep_experts_plain
 from rljob_runtime.engines.protocol import FinishedText
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 
@@ -190,3 +191,4 @@ if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_soon()
     count_second_set()
     time_start()
+    keep_experts_plain()

@@ -30,6 +30,8 @@ class AdapterRoom:
     """Most of them that requests of one batch may be generated with; requests with others wait."""
     kept: int
     """Most of them in main memory, `running` at least. Another one is read from its folder again."""
+    layers: tuple[str, ...] = ()
+    """Last parts of the names of those layers that have room for them; none: all layers do."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
             "max_loras": shape.adapters.running,
             "max_cpu_loras": shape.adapters.kept,
         }
+        if shape.adapters.layers:
+            chosen["lora_target_modules"] = list(shape.adapters.layers)
     if options.speculation is not None:
         chosen["speculative_config"] = {
             "method": "custom_class",

@@ -10,7 +10,7 @@ from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.parallel.rank_layout import experts_of
-from rljob_runtime.weights.adapter import NoSuchLayers, adapted_layers, adapter_parameters
+from rljob_runtime.weights.adapter import NoSuchLayers, adapted_layers, adapter_parameters, has_experts
 from rljob_runtime.weights.contents import Shapes, tensor_shapes
 from rljob_runtime.weights.model_files import folder_parameters
 
@@ -24,15 +24,16 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
     adapter = job.spec.training.adapter
     if adapter is None:
         return
-    if experts_of(config):
-        yield Problem(
-            _ADAPTER,
-            f"adapter must not be set for a model with experts ({config['model_type']} in its config.json): "
-            "leave it out to train all weights",
-        )
-        return
     try:
-        adapter_parameters(_shapes(job, folder), adapter)
+        shapes = _shapes(job, folder)
+        if experts_of(config) and not has_experts(shapes):
+            yield Problem(
+                _ADAPTER,
+                f"which tensors of {config['model_type']} (config.json) are its experts', which get no "
+                "adapter, cannot be told by their names: leave adapter out to train all weights",
+            )
+            return
+        adapter_parameters(shapes, adapter)
     except NoSuchLayers as error:
         yield Problem((*_ADAPTER, "targetModules"), str(error))
 
@@ -93,20 +94,32 @@ def _shapes(job: RLJob, folder: Path) -> Shapes:
 
 
 def random_layers(shape: RandomModel) -> Shapes:
-    """Shapes of the weights of a random model's linear layers, without experts, by name."""
+    """Shapes of the weights of a random model's linear layers, by name."""
     queries, shared = shape.attention_heads * shape.head_dim, shape.key_value_heads * shape.head_dim
-    width, inner = shape.hidden_size, shape.intermediate_size
-    one = {
+    width = shape.hidden_size
+    one: Shapes = {
         "self_attn.q_proj": (queries, width),
         "self_attn.k_proj": (shared, width),
         "self_attn.v_proj": (shared, width),
         "self_attn.o_proj": (width, queries),
-        "mlp.gate_proj": (inner, width),
-        "mlp.up_proj": (inner, width),
-        "mlp.down_proj": (width, inner),
     }
+    if shape.experts is None:
+        one |= _gated("mlp", shape.intermediate_size, width)
+    else:
+        one["mlp.gate"] = (shape.experts.count, width)
+        for number in range(shape.experts.count):
+            one |= _gated(f"mlp.experts.{number}", shape.experts.intermediate_size, width)
     return {
         f"model.layers.{layer}.{name}.weight": sizes
         for layer in range(shape.layers)
         for name, sizes in one.items()
+    }
+
+
+def _gated(name: str, inner: int, width: int) -> Shapes:
+    """Of a feed-forward network, or of one expert."""
+    return {
+        f"{name}.gate_proj": (inner, width),
+        f"{name}.up_proj": (inner, width),
+        f"{name}.down_proj": (width, inner),
     }

@@ -26,6 +26,8 @@ _PREFIX = "base_model.model."
 _LAYERS = ".layers."
 """In the names of what the decoder's layers have."""
 _WEIGHT = ".weight"
+_EXPERTS = ".experts."
+"""In the names of what a layer's experts have, and not in those of shared experts."""
 _WIDEST = 4
 """Bytes of a number in the widest format, float32."""
 
@@ -46,7 +48,9 @@ def adapted_layers(model: Shapes, adapter: Adapter) -> dict[str, tuple[int, int]
         each for each in dict.fromkeys(adapter.target_modules) if not any(_is(name, each) for name in linear)
     ]
     if wrong:
-        raise NoSuchLayers(_without(wrong, sorted({name.rpartition(".")[2] for name in linear})))
+        known = sorted({_kind(name) for name in linear})
+        of_experts = [each for each in wrong if any(f".{each}." in f".{name}." for name in _routed(model))]
+        raise NoSuchLayers(_of_experts(of_experts, known) if of_experts else _without(wrong, known))
     return {
         name: size for name, size in linear.items() if any(_is(name, each) for each in adapter.target_modules)
     }
@@ -62,6 +66,25 @@ def _without(wrong: list[str], known: list[str]) -> str:
     layers = "layer" if len(wrong) == 1 else "layers"
     named = ", ".join(f'"{each}"' for each in wrong)
     return f"the model has no linear {layers} {named}: {hint} has {', '.join(known)}"
+
+
+def _of_experts(wrong: list[str], known: list[str]) -> str:
+    """That the layers in `wrong` get no adapter, and which do."""
+    named = ", ".join(f'"{each}"' for each in wrong)
+    return (
+        f"{named}: experts, what chooses among them, and layers that have the name of one of theirs get no "
+        f"adapter; take some of {', '.join(known)}, or leave targetModules out for all of these"
+    )
+
+
+def has_experts(model: Shapes) -> bool:
+    """Whether names of the model's tensors tell which are its experts'."""
+    return any(_EXPERTS in name for name in model)
+
+
+def target_names(model: Shapes, adapter: Adapter) -> list[str]:
+    """The last parts of the names of the layers that get an adapter, ascending. Raises `NoSuchLayers`."""
+    return sorted({_kind(name) for name in adapted_layers(model, adapter)})
 
 
 def adapter_shapes(model: Shapes, adapter: Adapter) -> Shapes:
@@ -110,7 +133,7 @@ def config(model: Shapes, adapter: Adapter, base: str) -> dict[str, Any]:
     """The content of `CONFIG`; `base` is the folder of the model that the adapter is for."""
     targets = adapter.target_modules
     if targets is None:
-        targets = sorted({name.rpartition(".")[2] for name in adapted_layers(model, adapter)})
+        targets = target_names(model, adapter)
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -137,10 +160,24 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 def _linear(model: Shapes) -> Iterator[tuple[str, tuple[int, int]]]:
     """The linear layers of the decoder: their weights alone are matrices. A weight has shape (outputs,
-    inputs)."""
+    inputs). None whose name experts' layers have too: peft takes that name for theirs."""
+    of_experts = {_kind(layer) for layer in _routed(model)}
     for name, shape in sorted(model.items()):
-        if name.endswith(_WEIGHT) and len(shape) == 2 and _LAYERS in name:
-            yield layer_of(name), (shape[1], shape[0])
+        layer = layer_of(name)
+        if name.endswith(_WEIGHT) and len(shape) == 2 and _LAYERS in name and _kind(layer) not in of_experts:
+            yield layer, (shape[1], shape[0])
+
+
+def _routed(model: Shapes) -> set[str]:
+    """What belongs to experts, and what chooses among them: it lies beside them."""
+    blocks = {name.partition(_EXPERTS)[0] for name in model if _EXPERTS in name}
+    layers = {layer_of(name) for name in model}
+    return {each for each in layers if _EXPERTS in each or each.rpartition(".")[0] in blocks}
+
+
+def _kind(layer: str) -> str:
+    """The last part of a layer's name, which layers have in all blocks."""
+    return layer.rpartition(".")[2]
 
 
 def _is(layer: str, target: str) -> bool:

@@ -38,14 +38,6 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.rollout.engine.vllm.speculation",
         "rollout.engine.vllm.speculation must not be set with adapter",
     ),
-    "an adapter for experts": (
-        {
-            "training.adapter": {},
-            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
-        },
-        f"{TRAINING}.adapter",
-        "adapter must not be set for a model with experts (model.random.experts)",
-    ),
     "an adapter sent from device to device": (
         {
             "accelerator": "nvidia",

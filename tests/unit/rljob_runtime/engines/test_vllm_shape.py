@@ -88,7 +88,17 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
         (shape(), {"enable_lora": None, "max_loras": None}),
         (
             replace(shape(), adapters=AdapterRoom(12, running=3, kept=16)),
-            {"enable_lora": True, "max_lora_rank": 16, "max_loras": 3, "max_cpu_loras": 16},
+            {
+                "enable_lora": True,
+                "max_lora_rank": 16,
+                "max_loras": 3,
+                "max_cpu_loras": 16,
+                "lora_target_modules": None,
+            },
+        ),
+        (
+            replace(shape(), adapters=AdapterRoom(12, running=3, kept=16, layers=("q_proj",))),
+            {"lora_target_modules": ["q_proj"]},
         ),
         (replace(shape(), adapters=AdapterRoom(512, running=3, kept=16)), {"max_lora_rank": 512}),
         (replace(shape(), adapters=AdapterRoom(1, running=3, kept=16)), {"max_lora_rank": 8}),

@@ -15,6 +15,7 @@ from tests.support.jobs import job
 
 NARROW = {"training.model.random.keyValueHeads": 1}
 """One head of keys and values, with 32 features."""
+EXPERTS = {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}}
 FOLDER = {"training.model": {"path": "model"}}
 TARGETS = "spec.training.adapter.targetModules"
 RANK = "spec.training.adapter.rank"
@@ -34,6 +35,14 @@ def folder(tmp_path: Path) -> Path:
         ({}, {}, {}, None, ""),
         ({}, {"targetModules": ["q_proj", "up_proj"]}, {}, None, ""),
         ({}, {"targetModules": ["c_fc"]}, {}, TARGETS, 'no linear layer "c_fc": it has down_proj, gate_proj'),
+        (EXPERTS, {}, {}, None, ""),
+        (
+            EXPERTS,
+            {"targetModules": ["gate_proj"]},
+            {},
+            TARGETS,
+            "take some of k_proj, o_proj, q_proj, v_proj",
+        ),
         (FOLDER, {}, {}, None, ""),
         (FOLDER, {"targetModules": ["c_fc"]}, {}, None, ""),
         (FOLDER, {"targetModules": ["q_proj"]}, {}, TARGETS, 'no linear layer "q_proj": it has c_fc'),
@@ -42,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
             {},
             {"model_type": "mixtral", "num_local_experts": 8},
             "spec.training.adapter",
-            "a model with experts (mixtral in its config.json)",
+            "which tensors of mixtral (config.json) are its experts', which get no adapter, cannot be told",
         ),
         (FOLDER, {}, {"model_type": "mixtral", "num_local_experts": 0}, None, ""),
     ],
@@ -113,6 +122,7 @@ def test_no_adapter_has_no_rank(tmp_path: Path) -> None:
         # Two blocks: inputs and outputs of seven layers, and of one.
         ({"training.adapter": {"rank": 1}}, 2 * (2 * (64 + 128) + 2 * (64 + 64) + 3 * (64 + 192))),
         ({"training.adapter": {"rank": 2, "targetModules": ["down_proj"]}}, 2 * 2 * (192 + 64)),
+        ({**EXPERTS, "training.adapter": {"rank": 1}}, 2 * (2 * (64 + 128) + 2 * (64 + 64))),
         ({**FOLDER, "training.adapter": {"rank": 3}}, 3 * (4 + 6)),
     ],
 )

@@ -10,9 +10,11 @@ from rljob_runtime.weights.adapter import (
     adapter_shapes,
     config,
     file_name,
+    has_experts,
     layer_of,
     name_in_file,
     name_in_model,
+    target_names,
 )
 from rljob_runtime.weights.contents import Shapes
 
@@ -27,6 +29,15 @@ MODEL: Shapes = {
     "model.layers.1.mlp.down_proj.weight": (8, 24),
     "model.layers.1.self_attn.q_proj.weight": (16, 8),
     "model.norm.weight": (8,),
+}
+EXPERTS: Shapes = MODEL | {
+    "model.layers.0.mlp.gate.weight": (2, 8),
+    "model.layers.0.mlp.experts.0.gate_proj.weight": (24, 8),
+    "model.layers.0.mlp.experts.1.gate_proj.weight": (24, 8),
+    "model.layers.0.mlp.experts.down_proj": (2, 8, 24),
+    "model.layers.0.mlp.shared_expert.c_fc.weight": (24, 8),
+    "model.layers.0.mlp.shared_expert.gate_proj.weight": (24, 8),
+    "model.layers.0.mlp.shared_expert_gate.weight": (1, 8),
 }
 DOWN, QUERY = ("mlp.down_proj", (24, 8)), ("self_attn.q_proj", (8, 16))
 
@@ -76,6 +87,30 @@ def test_a_target_that_names_nothing_is_refused(targets: list[str], message: str
     with pytest.raises(NoSuchLayers) as caught:
         adapted_layers(MODEL, Adapter(target_modules=targets))
     assert message in str(caught.value)
+
+
+def test_experts_get_none() -> None:
+    """Nor what chooses among them, nor layers of the same names: of shared experts, or of blocks without
+    experts."""
+    assert has_experts(EXPERTS) and not has_experts(MODEL)
+    assert list(adapted_layers(EXPERTS, Adapter())) == [
+        "model.layers.0.mlp.shared_expert.c_fc",
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.1.self_attn.q_proj",
+    ]
+    assert target_names(EXPERTS, Adapter()) == ["c_fc", "q_proj"]
+
+
+@pytest.mark.parametrize(
+    "target", ["gate_proj", "down_proj", "experts", "mlp.gate", "experts.1.gate_proj", "shared_expert_gate"]
+)
+def test_a_target_that_names_experts_is_refused(target: str) -> None:
+    with pytest.raises(NoSuchLayers) as caught:
+        adapted_layers(EXPERTS, Adapter(target_modules=["q_proj", target]))
+    assert str(caught.value).startswith(f'"{target}": experts, what chooses among them, and layers that have')
+    assert str(caught.value).endswith(
+        "take some of c_fc, q_proj, or leave targetModules out for all of these"
+    )
 
 
 def test_a_model_without_linear_layers_is_refused() -> None:
