@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare
 from rljob_runtime.engines.vllm_scheduler import Holding
@@ -40,11 +41,16 @@ def kept(steps: Steps) -> list[Any]:
 
 
 @pytest.mark.parametrize("blocks", [200, 24], ids=["room for all", "requests are pre-empted"])
-@pytest.mark.parametrize("seed", range(4))
-def test_every_step_and_every_block_is_as_without(model: Path, seed: int, blocks: int) -> None:
-    drawn = random.Random(seed)
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"asynchronous": False}, {"asynchronous": False, "drafts": 3}, {"caching": False}],
+    ids=["two steps under way", "one step", "drafts", "no prompts looked up"],
+)
+def test_every_step_and_every_block_is_as_without(model: Path, kind: dict[str, Any], blocks: int) -> None:
+    drawn = random.Random(str(kind))
     sizes: dict[str, Any] = {"requests": 8, "blocks": blocks, "tokens": 64, "longest": LONGEST}
-    both = [Steps(model, parts, **sizes) for parts in ((Holding,), (Sparing, Holding))]
+    both = [Steps(model, parts, **sizes, **kind) for parts in ((Holding,), (Sparing, Holding))]
+    assert {isinstance(each.scheduler, AsyncScheduler) for each in both} == {kind.get("asynchronous", True)}
     plain, spared = both
     prompts = [[drawn.randrange(60) for _ in range(drawn.randrange(1, 70))] for _ in range(6)]
     preempted = False

@@ -29,7 +29,8 @@ BLOCK = 16
 
 
 class Steps:
-    """A scheduler with `parts` before vLLM's asynchronous one, whose steps end one after the next began."""
+    """A scheduler with `parts` before vLLM's own. With vLLM's asynchronous one, as engines have it on GPUs,
+    each step ends after the next has begun; else before."""
 
     def __init__(
         self,
@@ -41,13 +42,24 @@ class Steps:
         tokens: int,
         longest: int,
         window: int | None = None,
+        asynchronous: bool = True,
+        caching: bool = True,
+        drafts: int = 0,
     ) -> None:
-        """`requests` run at most; `tokens`: the most of a step; `longest`: of a prompt and its response."""
-        self._under_way: deque[Any] = deque()
+        """`requests` run at most; `tokens`: the most of a step; `longest`: of a prompt and its response;
+        `caching`: whether prompts are looked up; `drafts`: tokens that a step may try of each request that
+        generates, of which any number is kept, and slots beyond them; not with the asynchronous one."""
+        self._under_way: deque[tuple[Any, list[bool]]] = deque()
+        """Each step with whether it draws, by its requests."""
         self._made = 0
+        self._asynchronous, self._drafts = asynchronous, drafts
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK, sha256)
-        self.scheduler = made_of(parts, _arguments(model, requests, blocks, tokens, longest, window))
+        arguments = _arguments(model, requests, blocks, tokens, longest, window, caching)
+        # vLLM itself does without on CPUs.
+        arguments["vllm_config"].scheduler_config.async_scheduling = asynchronous
+        self.scheduler = made_of(parts, arguments)
+        self.scheduler.num_spec_tokens = self.scheduler.num_lookahead_tokens = drafts
 
     def add(self, name: str, prompt: Sequence[int], tokens: int) -> None:
         asked = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=1.0, logprobs=0)
@@ -57,30 +69,39 @@ class Steps:
 
     def step(self) -> Any:
         """What the next one is to do, as vLLM tells its ranks. The one before is processed."""
-        asked = self.scheduler.schedule()
-        self._under_way.append(asked)
-        if len(self._under_way) > 1:
+        asked, requests = self.scheduler.schedule(), self.scheduler.requests
+        # Of a prompt more may be to come.
+        draws = [not requests[name].is_prefill_chunk for name in asked.num_scheduled_tokens]
+        self._under_way.append((asked, draws))
+        if len(self._under_way) > self._asynchronous:
             self.process()
         return asked
 
     def process(self) -> None:
         """Process the outputs of the oldest step under way."""
-        asked = self._under_way.popleft()
+        asked, draws = self._under_way.popleft()
         if not asked.total_num_scheduled_tokens:
             return
         names = list(asked.num_scheduled_tokens)
-        draws = [not self._begins(name) for name in names]
+        drafts = [asked.scheduled_spec_decode_tokens.get(name, ()) for name in names]
         rows = np.zeros((len(names), 1), np.int32)
         outputs = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: row for row, name in enumerate(names)},
             # Of a token's own number: the blocks of no two requests are alike by their responses.
-            sampled_token_ids=[[self._token()] if draw else [] for draw in draws],
+            sampled_token_ids=[
+                [self._token() for _ in range(1 + self._made % (1 + len(drafted)))] if draw else []
+                for draw, drafted in zip(draws, drafts, strict=True)
+            ],
             logprobs=LogprobsLists(rows, rows.astype(np.float32), rows[:, 0], None),
             prompt_logprobs_dict={},
             pooler_output=[],
         )
         self.scheduler.update_from_output(asked, outputs)
+        if self._drafts:
+            for request in self.scheduler.running:
+                if not request.is_prefill_chunk:
+                    request.spec_token_ids = [1] * self._drafts
 
     def abort(self, name: str) -> None:
         from vllm.v1.request import RequestStatus
@@ -92,18 +113,13 @@ class Steps:
         while self._under_way:
             self.process()
 
-    def _begins(self, name: str) -> bool:
-        """Whether more of the request's prompt is to come."""
-        request = self.scheduler.requests.get(name)
-        return request is not None and request.is_prefill_chunk
-
     def _token(self) -> int:
         self._made += 1
         return self._made % 60
 
 
 def _arguments(
-    model: Path, requests: int, blocks: int, tokens: int, longest: int, window: int | None
+    model: Path, requests: int, blocks: int, tokens: int, longest: int, window: int | None, prefixes: bool
 ) -> dict[str, Any]:
     of_model = ModelConfig(
         model=str(model), tokenizer=str(model), dtype="float32", max_model_len=longest,
@@ -111,9 +127,9 @@ def _arguments(
     )  # fmt: skip
     scheduling = SchedulerConfig(
         max_num_seqs=requests, max_num_batched_tokens=tokens, max_model_len=longest, is_encoder_decoder=False,
-        enable_chunked_prefill=True, async_scheduling=True,
+        enable_chunked_prefill=True,
     )  # fmt: skip
-    caching = CacheConfig(block_size=BLOCK, enable_prefix_caching=True)
+    caching = CacheConfig(block_size=BLOCK, enable_prefix_caching=prefixes)
     caching.num_gpu_blocks = blocks
     config = VllmConfig(
         model_config=of_model, scheduler_config=scheduling, cache_config=caching,
