@@ -1,15 +1,21 @@
 """A KV cache manager that is spared the way through its layers: vLLM's scheduler does the same with it as
 without, step by step."""
 
+import logging
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm.v1 import utils
+from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
-from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare
+from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare, tell_misfit
 from rljob_runtime.engines.vllm_scheduler import Holding
 from rljob_runtime.engines.vllm_swap import compute_anew
 from tests.support.runtime.tiny_models import tiny_model
@@ -80,9 +86,12 @@ def test_a_response_takes_the_longer_way_once_for_each_block(
     steps = Steps(model, (Holding,), requests=2, blocks=40, tokens=64, longest=LONGEST)
     cache, asked = steps.scheduler.kv_cache_manager, []
     allocate = cache.allocate_slots
-    monkeypatch.setattr(
-        cache, "allocate_slots", lambda *given, **named: (asked.append(1), allocate(*given, **named))[1]
-    )
+
+    def counted(request: Any, *given: Any, **named: Any) -> Any:
+        asked.append(request)
+        return allocate(request, *given, **named)
+
+    monkeypatch.setattr(cache, "allocate_slots", counted)
     assert not blocks_misfit() and spare(cache)
     steps.add("r", range(BLOCK), 5 * BLOCK)
     for _ in range(5 * BLOCK):
@@ -91,15 +100,63 @@ def test_a_response_takes_the_longer_way_once_for_each_block(
     assert 5 <= len(asked) <= 1 + 2 * 5
 
 
-def test_windows_and_what_differs_are_left_as_they_are(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_left_as_they_are(model: Path) -> None:
     sizes: dict[str, Any] = {"requests": 2, "blocks": 40, "tokens": 64, "longest": LONGEST}
     windows = Steps(model, (Holding,), **sizes, window=32).scheduler.kv_cache_manager
     before = windows.allocate_slots
     assert not spare(windows) and windows.allocate_slots == before
-    plain = Steps(model, (Holding,), **sizes).scheduler.kv_cache_manager
-    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
-    monkeypatch.setattr(FullAttentionManager, "remove_skipped_blocks", lambda *_: None, raising=False)
+
+class _Renamed:
+    """A scheduler whose KV cache manager has another shape."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        del self.kv_cache_manager.coordinator.single_type_managers  # type: ignore[attr-defined]
+
+
+def test_a_version_that_differs_is_left_as_it_is_and_the_log_says_so(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        tell_misfit()
+    assert not caplog.messages
     # Not only inherited any more.
-    assert blocks_misfit() == ["FullAttentionManager"]
-    assert not spare(plain)
+    monkeypatch.setattr(FullAttentionManager, "remove_skipped_blocks", lambda *_: None, raising=False)
+    # Not told to be what is looked for.
+    monkeypatch.setattr(KVCacheCoordinator, "__init__", _unlike(KVCacheCoordinator.__init__))
+    sizes: dict[str, Any] = {"requests": 2, "blocks": 40, "tokens": 64, "longest": LONGEST}
+    scheduler = Steps(model, (Sparing, _Renamed, Holding), **sizes).scheduler
+    assert not {"allocate_slots", "cache_blocks"} & vars(scheduler.kv_cache_manager).keys()
+    with caplog.at_level(logging.INFO):
+        tell_misfit()
+    assert "this version of vLLM differs in KVCacheCoordinator, FullAttentionManager" in caplog.text
+
+
+def _unlike(function: Any) -> Any:
+    """The same function by a text that does not tell what it does."""
+    return lambda *given, **named: function(*given, **named)
+
+
+def test_a_profiler_has_its_scopes_where_there_is_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, Any] = {"requests": 2, "blocks": 40, "tokens": 64, "longest": LONGEST}
+    scopes: list[str] = []
+
+    @contextmanager
+    def scope(name: str) -> Iterator[None]:
+        scopes.append(name)
+        yield
+
+    for profiled in (False, True):
+        if profiled:
+            monkeypatch.setattr(utils, "_PROFILER_FUNC", scope)
+        steps = Steps(model, (Sparing, Holding), **sizes)
+        monkeypatch.setattr(utils, "_PROFILER_FUNC", scope)
+        scopes.clear()
+        steps.add("r", range(BLOCK), 5)
+        steps.step()
+        assert bool(scopes) is profiled
+        own = Steps(model, (Holding,), **sizes)
+        own.add("r", range(BLOCK), 5)
+        own.step()
+        assert scopes, "one of vLLM's own has them in any case"

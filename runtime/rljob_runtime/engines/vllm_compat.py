@@ -19,9 +19,10 @@ from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.protocol import FinishedText, PauseMode, Request
 from rljob_runtime.engines.stays import Mark
+from rljob_runtime.engines.vllm_blocks import tell_misfit
 from rljob_runtime.engines.vllm_counters import SchedulerCounters
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
-from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
+from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, holds
 from rljob_runtime.engines.vllm_inspection import inspect_here
 from rljob_runtime.engines.vllm_prefills import FACTORY as DELAYING
 from rljob_runtime.engines.vllm_prefills import delays
@@ -85,9 +86,11 @@ class VllmCore(StagingVerbs):
 
         collective = _COLLECTIVE.get(shape.accelerator)
         transfer = WeightTransferConfig(backend=collective) if collective else None
-        self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
+        self.holds_outputs = shape.hold_outputs and holds(shape.accelerator)
         """Whether tokens wait in the engine core; see `flush`."""
         factory = FACTORY if self.holds_outputs else None
+        if self.holds_outputs:
+            tell_misfit()
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
         told = arguments(shape)

@@ -1,10 +1,11 @@
 """The front end's side of `vllm_scheduler`: whether a vLLM can do it, and the log-probabilities that arrive.
 
-Guarantees: where a version of vLLM is not known to fit, nothing of it is changed, and log-probabilities come
-with each token as vLLM sends them.
+Guarantees: where a version of vLLM is not known to fit, nothing of it is changed, log-probabilities come with
+each token as vLLM sends them, and the log says so.
 """
 
 import inspect
+import logging
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,20 @@ from numpy.typing import NDArray
 
 _PLATFORMS = ("nvidia", "cpu")
 """vllm-ascend has schedulers of its own, which were never tried."""
+
+_log = logging.getLogger(__name__)
+
+
+def holds(accelerator: str) -> bool:
+    """Whether outputs can wait in the engine core; where not, the log says why. Imports vLLM."""
+    why = misfit(accelerator)
+    if why is not None:
+        _log.info(
+            "each token leaves the engine core when it is drawn, and the scheduler is vLLM's own, which "
+            "takes more CPU: %s",
+            why,
+        )
+    return why is None
 
 
 def misfit(accelerator: str) -> str | None:

@@ -1,11 +1,13 @@
 """Log-probabilities that arrive in parts."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
-from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
+from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, holds
 
 
 def output(request_id: str, *log_probs: float) -> Any:
@@ -41,5 +43,8 @@ def test_what_comes_for_an_aborted_request_is_not_the_next_one_s_of_its_name() -
     assert log_probs.take("a", 1).tolist() == [-2.0]
 
 
-def test_on_ascend_outputs_are_not_held_back() -> None:
-    assert misfit("ascend") == "the scheduler of vLLM on ascend is another"
+def test_on_ascend_outputs_are_not_held_back_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert not holds("ascend")
+    assert "each token leaves the engine core" in caplog.text
+    assert caplog.messages[0].endswith(": the scheduler of vLLM on ascend is another")
