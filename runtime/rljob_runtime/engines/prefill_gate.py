@@ -8,8 +8,9 @@ cost as much as such a step does (rent or buy): little more than twice what one 
 Guarantees:
 - what costs are not known of, or cost nothing, begins as without a gate, but for a few steps now and then in
   which prompts wait so that the others are seen;
-- nothing waits where nothing else generates, where requests were pre-empted, and where prompts are computed
-  in any case;
+- nothing waits where nothing else generates, where requests were pre-empted, where there is no memory for it,
+  and where prompts are computed in any case;
+- a place that there is no memory for costs nothing;
 - nothing waits for more than `MOST_STEPS` steps, or in a step that begins `MOST_SECONDS` after the first one
   that it waited in;
 - what may begin and finds no memory is not held back again before something has begun.
@@ -55,9 +56,9 @@ class Waited:
     since: float = 0.0
     """When the first of these steps began; of no meaning where there was none."""
 
-    def one_more(self, admissible: int, now: float) -> "Waited":
+    def one_more(self, kept_out: int, now: float) -> "Waited":
         """After a step in which so many have waited that could have begun."""
-        return Waited(self.lost + admissible, self.steps + 1, self.since if self.steps else now)
+        return Waited(self.lost + kept_out, self.steps + 1, self.since if self.steps else now)
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,19 @@ class Queue:
     """Of those that wait, as many as there are places for."""
     at_once: bool = False
     """Whether prompts are computed in it in any case, or those that wait must not."""
+    room: int | None = None
+    """How many of them there is memory for, roughly; None where that is not known."""
+
+    @property
+    def kept_out(self) -> int:
+        """How many begin later if none begins in it."""
+        return self.admissible if self.room is None else min(self.admissible, self.room)
 
 
 def admits(queue: Queue, waited: Waited, costs: Costs | None, looking: bool, now: float) -> bool:
     """Whether those that wait begin in this step. `costs`: None where they are not known; `looking`: whether
     prompts are to wait then."""
-    if queue.at_once or queue.running == 0 or waited.steps >= MOST_STEPS:
+    if queue.at_once or queue.running == 0 or queue.kept_out == 0 or waited.steps >= MOST_STEPS:
         return True
     if waited.steps and now - waited.since >= MOST_SECONDS:
         return True
@@ -156,7 +164,7 @@ class PrefillGate:
         costs = self._times.costs()
         if admits(queue, self._waited, costs, self._times.looking, now):
             return True
-        self._waited = self._waited.one_more(queue.admissible, now)
+        self._waited = self._waited.one_more(queue.kept_out, now)
         return False
 
     def began(self) -> None:

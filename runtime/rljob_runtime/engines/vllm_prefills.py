@@ -38,6 +38,9 @@ class Delaying:
 
     running: list[Any]
     waiting: Any
+    kv_cache_manager: Any
+    block_size: int
+    """Tokens."""
     max_num_running_reqs: int
     max_num_scheduled_tokens: int
     _pause_state: Any
@@ -72,10 +75,20 @@ class Delaying:
             return False
         running, waiting = self.get_request_counts()  # type: ignore[attr-defined]
         admissible = min(waiting, self.max_num_running_reqs - running)
-        at_once = False
+        at_once, room = False, None
         if admissible > 0:
             at_once = self._full or self._preempted() or not any(map(_goes_on, self.running))
-        return not self.gate.admits(Queue(running, max(0, admissible), at_once), now)
+            room = self._room()
+        return not self.gate.admits(Queue(running, max(0, admissible), at_once, room), now)
+
+    def _room(self) -> int | None:
+        """How many the KV cache has free blocks for, if all are like the first that waits and none is found
+        there. None where it is vLLM that lets all of them wait."""
+        if not self.waiting:
+            return None
+        blocks: int = -(-self.waiting.peek_request().num_tokens // self.block_size)
+        free: int = self.kv_cache_manager.block_pool.get_num_free_blocks()
+        return free // blocks
 
     def _schedule_running(self, *arguments: Any, **named: Any) -> Any:
         own = self._pause_state
@@ -128,6 +141,8 @@ def delays(accelerator: str, holds_outputs: bool) -> bool:
 
 def prefills_misfit() -> Sequence[str]:
     """What of this vLLM is not as `Delaying` needs it; nothing where all is. Imports vLLM."""
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.interface import PauseState
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.core.sched.request_queue import RequestQueue
@@ -135,17 +150,21 @@ def prefills_misfit() -> Sequence[str]:
     from vllm.v1.request import Request, RequestStatus
 
     kept = ("_pause_state", "running", "waiting", "max_num_running_reqs", "max_num_scheduled_tokens")
+    counted = ("kv_cache_manager", "block_size")
     told = {"num_scheduled_tokens", "total_num_scheduled_tokens", "scheduled_spec_decode_tokens"}
     needed = {
         "Scheduler.schedule": names(Scheduler.schedule, "_pause_state"),
-        "Scheduler": all(names(Scheduler.__init__, each) for each in kept),
+        "Scheduler": all(names(Scheduler.__init__, each) for each in (*kept, *counted)),
         "Scheduler.get_request_counts": hasattr(Scheduler, "get_request_counts"),
+        "KVCacheManager": names(KVCacheManager.__init__, "block_pool")
+        and hasattr(BlockPool, "get_num_free_blocks"),
         "PauseState": {"UNPAUSED", "PAUSED_NEW"} <= set(PauseState.__members__),
         "SchedulerOutput": told <= {each.name for each in fields(SchedulerOutput)},
         "RequestQueue.peek_request": hasattr(RequestQueue, "peek_request"),
         "RequestStatus": "PREEMPTED" in RequestStatus.__members__,
         "Request": names(Request.__init__, "num_output_placeholders")
         and names(Request.__init__, "max_tokens")
-        and hasattr(Request, "num_output_tokens"),
+        and hasattr(Request, "num_output_tokens")
+        and hasattr(Request, "num_tokens"),
     }
     return [name for name, fits in needed.items() if not fits]

@@ -41,6 +41,8 @@ BEGUN = Waited()
         pytest.param(Queue(100, 1), Waited(63, MOST_STEPS - 1, 8.9), TWICE, False, False, id="a step less"),
         pytest.param(Queue(100, 1), Waited(1, 1, 9.0 - MOST_SECONDS), TWICE, False, True, id="long enough"),
         pytest.param(Queue(100, 1), Waited(1, 1, 9.1 - MOST_SECONDS), TWICE, False, False, id="less long"),
+        pytest.param(Queue(100, 9, room=1), BEGUN, TWICE, False, False, id="room for one"),
+        pytest.param(Queue(100, 9, room=0), BEGUN, TWICE, True, True, id="no room"),
         pytest.param(Queue(100, 1), BEGUN, None, False, True, id="costs are not known"),
         pytest.param(Queue(100, 1), Waited(1, 1, 9.0), None, True, False, id="nor steps without prompts"),
         pytest.param(Queue(100, 1), Waited(64, MOST_STEPS, 8.9), None, True, True, id="they are never seen"),
@@ -213,6 +215,16 @@ def test_what_finds_no_memory_is_not_held_back_anew() -> None:
     assert asked == [False] * 4 + [True] * 4
     gate.began()
     assert not gate.admits(Queue(4, 2), now=0.0)
+
+
+def test_a_place_that_there_is_no_memory_for_costs_nothing() -> None:
+    gate = PrefillGate()
+    for tokens, seconds in [*line(1, 2, 3, 4), *[(0, 0.01)] * 4]:
+        gate.ended(tokens, seconds)
+    rooms = [2, 2, 0, 1, 1, 9, 9, 9]
+    # What waited before there was no memory has waited.
+    asked = [gate.admits(Queue(4, 3, room=room), now=0.0) for room in rooms]
+    assert asked == [False, False, True, False, False, False, True, True]
 
 
 def test_waiting_is_over_where_nobody_waits_any_more() -> None:

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,10 @@ class _Request:
     num_output_placeholders: int = 0
     status: Status = Status.WAITING
 
+    @property
+    def num_tokens(self) -> int:
+        return self.prompt
+
 
 class _Waiting(deque[_Request]):
     def peek_request(self) -> _Request:
@@ -58,12 +63,17 @@ class _Scheduler:
         self.running: list[_Request] = []
         self.waiting = _Waiting()
         self.max_num_running_reqs, self.max_num_scheduled_tokens = 4, 100
+        self.block_size, self.free_blocks = 16, 100
+        self.kv_cache_manager = SimpleNamespace(block_pool=self)
         self.drafts: dict[int, list[int]] = {}
         self.asked: list[tuple[PauseState, Any]] = []
         self.broken = False
 
     def get_request_counts(self) -> tuple[int, int]:
         return len(self.running), len(self.waiting)
+
+    def get_num_free_blocks(self) -> int:
+        return self.free_blocks
 
     def schedule(self, throttle: bool = False) -> _Step:
         self.asked.append((self._pause_state, throttle))
@@ -237,10 +247,15 @@ def test_drafts_are_no_prompt(scheduler: _Delaying, told: list[tuple[int, float]
 def test_the_gate_is_told_what_there_is(scheduler: _Delaying, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Queue] = []
     monkeypatch.setattr(scheduler.gate, "admits", lambda queue, now: not asked.append(queue))
-    scheduler.waiting += [_Request() for _ in range(5)]
+    scheduler.waiting += [_Request(prompt=33) for _ in range(5)]
+    scheduler.free_blocks = 11
     scheduler.schedule()
     scheduler.schedule()
-    assert asked == [Queue(2, 2), Queue(4, 0)]
+    assert asked == [Queue(2, 2, room=3), Queue(4, 0)]
+    scheduler.skipped_waiting, scheduler.waiting = scheduler.waiting, _Waiting()  # type: ignore[attr-defined]
+    monkeypatch.setattr(scheduler, "get_request_counts", lambda: (2, 3))
+    scheduler.schedule()
+    assert asked[2:] == [Queue(2, 2)], "nothing is known of them"
 
 
 @pytest.mark.parametrize(
