@@ -2,9 +2,9 @@
 
 It is done by one thread, which with hundreds of requests bounds an engine of a small model on a GPU. Here
 vLLM's own asynchronous scheduler has so many requests that generate, one step under way, and tokens that are
-made up; times are of its thread's CPU. Three of them, in turns: vLLM's own, which is the baseline; with
-outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager that is spared its layers
-too (`engines/vllm_blocks`), as engines run.
+made up; times are of its thread's CPU, the median of steps. Three of them, a step each in turns: vLLM's own,
+which is the baseline; with outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager
+that is spared its layers too, and no scopes for a profiler (`engines/vllm_blocks`), as engines run.
 
     python -m tests.bench.step_scheduling
 """
@@ -29,32 +29,40 @@ KINDS: dict[str, tuple[type, ...]] = {
     "as engines run": (Sparing, Holding),
 }
 IN_FLIGHT = (512, 64)
-ROUNDS, STEPS, SETTLING = 6, 120, 12
+ROUNDS, STEPS, SETTLING = 3, 160, 12
 BLOCKS = 65_000
 """Of a KV cache; as many as an H200 has for Qwen3-0.6B."""
 LONGEST = 480
 
 
-def milliseconds(model: Path, parts: tuple[type, ...], requests: int) -> float:
-    """Of CPU for a step, in the mean."""
+def milliseconds(model: Path, requests: int) -> dict[str, list[float]]:
+    """Of CPU for each step, by kind. They take a step each in turns: a machine gets slower and faster."""
+    kinds = {name: _settled(model, parts, requests) for name, parts in KINDS.items()}
+    found: dict[str, list[float]] = {name: [] for name in kinds}
+    for number in range(STEPS):
+        for name in list(kinds)[:: -1 if number % 2 else 1]:
+            began = time.thread_time()
+            kinds[name].step()
+            found[name].append(1e3 * (time.thread_time() - began))
+    return found
+
+
+def _settled(model: Path, parts: tuple[type, ...], requests: int) -> Steps:
+    """One whose requests all generate."""
     steps = Steps(model, parts, requests=requests, blocks=BLOCKS, tokens=16384, longest=LONGEST)
     random = np.random.default_rng(3)
     for number in range(requests):
         steps.add(f"r{number}", random.integers(0, 60, random.integers(64, 191)).tolist(), 256)
     for _ in range(SETTLING):
         steps.step()
-    began = time.thread_time()
-    for _ in range(STEPS):
-        steps.step()
-    return 1e3 * (time.thread_time() - began) / STEPS
+    return steps
 
 
 def measure(model: Path, requests: int) -> list[Figure]:
     found: dict[str, list[float]] = {name: [] for name in KINDS}
-    for number in range(ROUNDS):
-        # Each order as often: a machine gets slower and faster.
-        for name in list(KINDS)[:: -1 if number % 2 else 1]:
-            found[name].append(milliseconds(model, KINDS[name], requests))
+    for _ in range(ROUNDS):
+        for name, times in milliseconds(model, requests).items():
+            found[name] += times
     base = statistics.median(found["vLLM's own"])
     return [
         Figure(f"{requests} requests, {name}: a step's CPU", statistics.median(times), "ms", base)

@@ -2,7 +2,7 @@
 manager's way through its layers for a token that needs no new block.
 
 vLLM asks for the blocks of each running request in each step, and whether one became full. With blocks of 16
-tokens the answer is "none" 15 times of 16, and finding that out is a fifth to a third of what an engine core
+tokens the answer is "none" 15 times of 16, and finding that out is about a third of what an engine core
 computes for a step (`tests/bench/step_scheduling`), in one thread, which bounds an engine of a small model.
 With each such question it makes a scope for a profiler, whether or not there is one.
 
