@@ -45,8 +45,6 @@ _MARKS: dict[str, Literal["scheduled", "preempted"]] = {
 """vLLM's `EngineCoreEventType` by name, of those that count. Their times are of the monotonic clock, which
 all processes of a machine share."""
 
-_LAYERS_OF_ADAPTERS = "lora_target_modules"
-"""The argument that older versions of vLLM do not have."""
 _COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
 """By accelerator, the name of vLLM's backend for weights that are broadcast."""
 
@@ -93,14 +91,10 @@ class VllmCore(StagingVerbs):
             tell_misfit()
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
-        told = arguments(shape)
-        if not hasattr(AsyncEngineArgs, _LAYERS_OF_ADAPTERS):
-            # Then all layers have room for adapters.
-            told.pop(_LAYERS_OF_ADAPTERS, None)
         with self._start.part("core"), early.offered():
             self._llm: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
-                    **told,
+                    **arguments(shape),
                     weight_transfer_config=transfer,
                     scheduler_cls=factory,
                 ),
