@@ -73,7 +73,7 @@ def test_model_families(ranks: RankProcesses, tmp_path: Path, family: str, kind:
 @pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe"])
 def test_experts_by_parts(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
     """Each rank of a pair has half of the experts, and tokens of its part of a sample alone; one family has a
-    shared expert, which both ranks compute whole."""
+    shared expert, of which each rank has half too."""
     case = Case(family_model(tmp_path / "model", family), algorithm=ALL)
     metrics, gradients = ranks.run(1, take_step, case)[0]
     found = ranks.run(4, take_step, replace(case, plans=Random(1), tensor=2))

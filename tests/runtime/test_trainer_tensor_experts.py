@@ -37,7 +37,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "ernie4_5_moe": {},
 }
 """One with a dense layer too; one whose router weighs experts in float32; one with a shared expert that its
-plan leaves whole; one with a shared expert that it splits, and a router that has corrections; the like, with
+plan does not name; one with a shared expert that it splits, and a router that has corrections; the like, with
 corrections that are parameters."""
 
 pytestmark = pytest.mark.timeout(300)

@@ -20,6 +20,8 @@ COLUMNS, _ROWS, OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduc
 _STACKED = {"gate_up_proj", "down_proj"}
 """The tensors of stacked experts, each with an expert's at each place of its first dimension."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+_SHARED = re.compile(r"\.shared_experts?(?=\.)")
+"""What the names of a shared expert's layers have more than those of a dense feed-forward layer."""
 
 
 def check_plan(folder: Path, ranks: int) -> None:
@@ -45,7 +47,11 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
         for name, module in _without_adapters(decoder)
         if not isinstance(module, nn.Embedding) and name not in experts
     }
-    kinds = {name: plan[pattern] for name in modules if (pattern := _NUMBER.sub("*", name)) in plan}
+    kinds = {
+        name: kind
+        for name, module in modules.items()
+        if (kind := _kind(plan, _NUMBER.sub("*", name), module, ranks)) is not None
+    }
     unknown = {kind for kind in kinds.values() if kind not in (COLUMNS, _ROWS, OF_A_HEAD)}
     if not kinds or unknown:
         what = f"has {', '.join(sorted(unknown))} in its plan" if unknown else "has no plan"
@@ -58,6 +64,21 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
         if why is not None:
             raise _refused(model, why)
     return kinds
+
+
+def _kind(plan: Mapping[str, str], pattern: str, module: nn.Module, ranks: int) -> str | None:
+    """What is done with a module whose name fits `pattern`. A shared expert that the plan does not name is
+    split as it says of a dense layer in its place, where `ranks` divides its width, and left whole
+    otherwise."""
+    if pattern in plan:
+        return plan[pattern]
+    kind = plan.get(_SHARED.sub("", pattern))
+    return kind if isinstance(module, nn.Linear) and not _width(module, kind) % ranks else None
+
+
+def _width(module: nn.Linear, kind: str | None) -> int:
+    """What is divided of a linear layer of that kind."""
+    return module.out_features if kind == COLUMNS else module.in_features
 
 
 def is_adapted(module: nn.Module) -> bool:
@@ -121,7 +142,7 @@ def _fault(name: str, module: nn.Module, kind: str | None, inside: bool, ranks: 
         return f"has parameters in {name}, of which its plan for splitting says nothing"
     if not isinstance(module, nn.Linear):
         return f"has {name}, which is no linear layer, among those to split"
-    width = module.out_features if kind == COLUMNS else module.in_features
+    width = _width(module, kind)
     return f"has {name} with a width of {width}, which {ranks} does not divide" if width % ranks else None
 
 

@@ -76,30 +76,35 @@ def test_a_vocabulary_that_cannot_be_divided_stays_whole(mesh: DeviceMesh, tied:
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
 
 
+WHOLE = (Replicate(),)
 MIXTURE: dict[str, Any] = {
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6, "mlp_only_layers": [0],
     "shared_expert_intermediate_size": 6,
 }  # fmt: skip
 
 
-def test_experts_are_split_by_number(mesh: DeviceMesh) -> None:
-    """Beside a shared expert, a router and a dense layer."""
-    model = model_of("qwen2_moe", tied=False, **MIXTURE)
+@pytest.mark.parametrize(
+    ("width", "gate", "down"),
+    [(6, ((Shard(0),), (3, 16)), ((Shard(1),), (16, 3))), (5, (WHOLE, (5, 16)), (WHOLE, (16, 5)))],
+)
+def test_experts_are_split_by_number(mesh: DeviceMesh, width: int, gate: Any, down: Any) -> None:
+    """Beside a router, a dense layer, and a shared expert that its plan does not name: it is split as the
+    dense layer is, where it can be."""
+    model = model_of("qwen2_moe", tied=False, **MIXTURE | {"shared_expert_intermediate_size": width})
     split(model, mesh)
     found = {name: (each.placements, tuple(each.to_local().shape)) for name, each in model.named_parameters()}
     parts = {name.removeprefix("model.layers."): each for name, each in found.items() if ".mlp." in name}
-    whole = (Replicate(),)
     assert parts == {
         "0.mlp.gate_proj.weight": ((Shard(0),), (6, 16)),
         "0.mlp.up_proj.weight": ((Shard(0),), (6, 16)),
         "0.mlp.down_proj.weight": ((Shard(1),), (16, 6)),
         "1.mlp.experts.gate_up_proj": ((Shard(0),), (2, 12, 16)),
         "1.mlp.experts.down_proj": ((Shard(0),), (2, 16, 6)),
-        "1.mlp.gate.weight": (whole, (4, 16)),
-        "1.mlp.shared_expert.gate_proj.weight": (whole, (6, 16)),
-        "1.mlp.shared_expert.up_proj.weight": (whole, (6, 16)),
-        "1.mlp.shared_expert.down_proj.weight": (whole, (16, 6)),
-        "1.mlp.shared_expert_gate.weight": (whole, (1, 16)),
+        "1.mlp.gate.weight": (WHOLE, (4, 16)),
+        "1.mlp.shared_expert.gate_proj.weight": gate,
+        "1.mlp.shared_expert.up_proj.weight": gate,
+        "1.mlp.shared_expert.down_proj.weight": down,
+        "1.mlp.shared_expert_gate.weight": (WHOLE, (1, 16)),
     }
     layer = model.model.layers[1].mlp
     assert (layer.experts.num_experts, layer.gate.num_experts) == (2, 4)
