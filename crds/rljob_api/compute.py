@@ -19,7 +19,7 @@ class Compute(Model):
     """Compile each layer of the model, and what is done with logits, by torch.compile: fewer and larger
     kernels, after about half a minute at the first step. It needs a C compiler in the image. Unset: on NVIDIA
     accelerators where there is one, for models without experts, where no adapter is trained, and with
-    parallel.tensorParallel of 1."""
+    parallel.tensorParallel of 1: with more it was tried over gloo on CPUs, and not run over NCCL."""
     logits_mi_b: int = Field(default=1024, ge=1, le=1_048_576, alias="logitsMiB")
     """Most memory that a trainer rank's logits take at a time, in MiB, in the number format of
     model.dtype. Where all logits of a forward pass fit, none is computed a second time for the backward

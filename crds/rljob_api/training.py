@@ -66,12 +66,6 @@ class Training(Model):
             fields=("tokenizer",),
         ),
         Rule(
-            message="compute.compile must be false with parallel.tensorParallel above 1",
-            cel="self.parallel.tensorParallel == 1 || !has(self.compute.compile) || !self.compute.compile",
-            holds=lambda self: self.parallel.tensor_parallel == 1 or not self.compute.compile,
-            fields=("compute.compile", "parallel.tensorParallel"),
-        ),
-        Rule(
             message="parallel.tensorParallel must divide model.random.experts.count",
             cel="!has(self.model.random) || !has(self.model.random.experts)"
             " || self.model.random.experts.count % self.parallel.tensorParallel == 0",

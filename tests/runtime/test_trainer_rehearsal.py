@@ -7,20 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rljob_runtime.trainer.adapter import exported_name
 from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
 from rljob_runtime.trainer.micro_batch_work import MicroBatchWork, WorkMaker
 from rljob_runtime.trainer.rank import TrainerWorker
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.compiling import compiled_quickly
 from tests.support.runtime.rank_processes import RankProcesses
-from tests.support.runtime.trained_steps import ALGORITHMS, assert_same, settings, steps_of, train
+from tests.support.runtime.trained_steps import (
+    ALGORITHMS,
+    Weights,
+    assert_same,
+    settings,
+    steps_of,
+    train,
+)
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
 
 pytestmark = pytest.mark.timeout(300)
 """More than `RankProcesses` waits for a result."""
 
-RANKS = 3
+RANKS = 4
+EVERY_PASS = ALGORITHMS["clip and kl"] | ALGORITHMS["decoupled, sequence-mean"]
+"""Passes with gradients and without any, of the policy and of the reference."""
 
 
 @pytest.mark.parametrize(
@@ -81,21 +91,24 @@ def test_passes_are_rehearsed_where_they_are_compiled(
 
 def _compiled_in_steps(
     rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any]
-) -> tuple[float, list[str]]:
-    """Seconds in which two steps after a rehearsal compiled something, and why."""
-    torch._dynamo.reset()
-    # Without a compiler of machine code, which takes seconds.
-    quickly = partial(torch.compile, backend="aot_eager")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "compile", quickly)
-        with worker(trainer_job(**changes), folder, rank, world_size, store, own_device=True) as trainer:
-            rehearsed: float = trainer._compilations()
-            assert rehearsed > 0
-            why: list[str] = []
-            patch.setattr(trainer._compilations, "why", partial(_kept, why, trainer._compilations.why))
-            for step in range(2):
-                trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
-            return trainer._compilations() - rehearsed, why
+) -> tuple[float, list[str], tuple[list[StepMetrics], Weights]]:
+    """Seconds in which two steps after a rehearsal compiled something, why, and what came of them."""
+    job = trainer_job(**changes, ranks=world_size)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        compiled_quickly(),
+        worker(job, folder, rank, world_size, store, own_device=True) as trainer,
+    ):
+        rehearsed: float = trainer._compilations()
+        assert rehearsed > 0
+        why: list[str] = []
+        patch.setattr(trainer._compilations, "why", partial(_kept, why, trainer._compilations.why))
+        metrics = [
+            trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
+            for step in range(2)
+        ]
+        weights = {name: value.float().numpy() for name, value in trainer.weights()}
+        return trainer._compilations() - rehearsed, why, (metrics, weights)
 
 
 def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
@@ -103,16 +116,27 @@ def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("count", "sharing"), [(1, {"none": {}}), (2, {"hybrid": {}})], ids=str)
+@pytest.mark.parametrize(
+    ("count", "learned", "parallel"),
+    [
+        (1, EVERY_PASS, {}),
+        (2, EVERY_PASS, {"contextParallel": {"hybrid": {}}}),
+        # Pairs split layers, and share samples that are longer.
+        (4, {}, {"contextParallel": {"hybrid": {}}, "tensorParallel": 2, "maxTokensPerMicroBatch": 40}),
+    ],
+    ids=["alone", "shared", "shared by tensor groups"],
+)
 def test_steps_compile_nothing_that_was_not_rehearsed(
-    ranks: RankProcesses, tmp_path: Path, count: int, sharing: dict[str, Any]
+    ranks: RankProcesses, tmp_path: Path, count: int, learned: dict[str, Any], parallel: dict[str, Any]
 ) -> None:
-    """Passes with gradients and without any, of the policy and of the reference; of one rank and shared."""
+    """Of one rank and shared. They train what one rank trains whose layers are not compiled."""
     folder = model_folder(trainer_job(), tmp_path / "model")
-    algorithm = ALGORITHMS["clip and kl"] | ALGORITHMS["decoupled, sequence-mean"]
-    changes = settings(algorithm, 64, compute={"compile": True})
-    changes["parallel"]["contextParallel"] = sharing
-    assert ranks.run(count, _compiled_in_steps, folder, changes) == [(0.0, [])] * count
+    plain = ranks.run(1, train, folder, settings(learned, 64))[0]
+    changes = settings(learned, 64, compute={"compile": True})
+    changes["parallel"] |= parallel
+    for seconds, why, trained in ranks.run(count, _compiled_in_steps, folder, changes):
+        assert (seconds, why) == (0.0, [])
+        assert_same(trained, plain)
 
 
 def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folder: Path) -> int:
@@ -142,16 +166,13 @@ def _with_an_adapter(
 ) -> tuple[Any, float, set[str]]:
     """What two steps train whose layers are compiled, the seconds in which they compiled something after the
     rehearsal, and what the tensors of a checkpoint are called."""
-    torch._dynamo.reset()
-    quickly = partial(torch.compile, backend="aot_eager")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "compile", quickly)
-        with worker(trainer_job(**changes), folder, rank, world_size, store, own_device=True) as trainer:
-            rehearsed: float = trainer._compilations()
-            trained = steps_of(trainer, 2)
-            seconds = trainer._compilations() - rehearsed
-            saved = trainer.save_checkpoint(folder.parent / "checkpoints", 2, b"")
-            return trained, seconds, set(SavedPolicy(saved).layout)
+    job = trainer_job(**changes)
+    with compiled_quickly(), worker(job, folder, rank, world_size, store, own_device=True) as trainer:
+        rehearsed: float = trainer._compilations()
+        trained = steps_of(trainer, 2)
+        seconds = trainer._compilations() - rehearsed
+        saved = trainer.save_checkpoint(folder.parent / "checkpoints", 2, b"")
+        return trained, seconds, set(SavedPolicy(saved).layout)
 
 
 def test_layers_with_an_adapter_are_compiled_with_it_and_without(

@@ -67,6 +67,16 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
             assert_same_metrics(each, metrics, 1e-6, near=1e-6)
 
 
+def test_layers_that_are_compiled(ranks: RankProcesses, tmp_path: Path) -> None:
+    """With the group's sums in them; they are computed again, in passes of different lengths."""
+    case = Case(tiny_model(tmp_path / "model"), pass_tokens=PASS_TOKENS)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(2, take_step, replace(case, tensor=2, compiled=True, recompute=True))
+    assert worst(found[0][1], gradients) <= EXACT
+    for each, _ in found:
+        assert_same_metrics(each, metrics)
+
+
 def test_a_teacher_that_a_server_has(ranks: RankProcesses, tmp_path: Path) -> None:
     """What it said of samples reaches both ranks of each pair."""
     case = Case(tiny_model(tmp_path / "model"), algorithm=SERVED, served=True, pass_tokens=PASS_TOKENS)

@@ -57,16 +57,32 @@ def test_a_rank_none_of_whose_experts_is_chosen(
     ranks: RankProcesses, tmp_path: Path, how: Any, recompute: bool
 ) -> None:
     """It takes part in the group's sums, and its experts have gradients of zero."""
-    folder = family_model(tmp_path / "model", "glm4_moe")
-    tensors = load_tensors(file := folder / "model.safetensors")
-    for name in corrections(tensors):
-        tensors[name][:2] = 100.0
-    save_file(tensors, file, metadata={"format": "pt"})
+    folder = one_sided(family_model(tmp_path / "model", "glm4_moe"))
     case = Case(folder, algorithm=KL, pass_tokens=PASS_TOKENS, experts=how, recompute=recompute)
     gradients = assert_gradients(ranks, case)
     chosen = next(each for name, each in gradients.items() if name.endswith("experts.down_proj"))
     assert np.abs(chosen[:2]).min(axis=(1, 2)).max() > 0
     assert not chosen[2:].any()
+
+
+def one_sided(folder: Path) -> Path:
+    """Let every token choose the first two of four experts of a model."""
+    tensors = load_tensors(file := folder / "model.safetensors")
+    for name in corrections(tensors):
+        tensors[name][:2] = 100.0
+    save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
+def test_layers_that_are_compiled(ranks: RankProcesses, tmp_path: Path) -> None:
+    """In float32, in which this router computes; all experts that are chosen are one rank's."""
+    folder = one_sided(family_model(tmp_path / "model", "glm4_moe", first_k_dense_replace=0))
+    case = Case(folder, dtype="float32", pass_tokens=PASS_TOKENS)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(2, take_step, replace(case, tensor=2, compiled=True))
+    assert worst(found[0][1], gradients) <= 1e-5
+    for each, _ in found:
+        assert_same_metrics(each, metrics, 1e-5, near=1e-6)
 
 
 def test_one_expert_on_each_rank(ranks: RankProcesses, tmp_path: Path) -> None:

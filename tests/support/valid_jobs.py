@@ -18,8 +18,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.rollout.engine": {"vllm": {"maxBatchedTokens": 128}},
     },
     "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
-    "tensor groups with experts": {
+    "tensor groups with experts, compiled": {
         "accelerator": "nvidia",
+        "training.compute": {"compile": True},
         "pools.trainer": {"replicas": 1, "acceleratorsPerWorker": 2},
         "training.parallel": {"tensorParallel": 2},
         "training.model.random": {"architecture": "qwen3_moe", "experts": {"count": 6}},

@@ -77,15 +77,6 @@ BROKEN: BrokenJobs = {
         f"{TRAINING}.parallel.maxTokensPerMicroBatch",
         "training.parallel.maxTokensPerMicroBatch must hold the longest sample",
     ),
-    "tensor groups that are compiled": (
-        {
-            "pools.trainer.replicas": 2,
-            "training.parallel": {"tensorParallel": 2},
-            "training.compute": {"compile": True},
-        },
-        f"{TRAINING}.compute.compile",
-        "compute.compile must be false with parallel.tensorParallel above 1",
-    ),
     "tensor groups with parts of an expert": (
         {
             "pools.trainer.replicas": 2,

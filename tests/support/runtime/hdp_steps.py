@@ -90,6 +90,8 @@ class Case:
     algorithm: dict[str, Any] = field(default_factory=dict)
     batches: int = 1
     recompute: bool = False
+    compiled: bool = False
+    """Whether layers are, without a compiler of machine code."""
     seed: int = 0
     longest: int = 40
     pass_tokens: int = 64
@@ -120,6 +122,13 @@ class Case:
 
 def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[StepMetrics, list[Gradients]]:
     """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""
+    from tests.support.runtime.compiling import compiled_quickly
+
+    with compiled_quickly() if case.compiled else nullcontext():
+        return _take_step(rank, world_size, store, case)
+
+
+def _take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[StepMetrics, list[Gradients]]:
     import torch
     from transformers.integrations import moe
 
@@ -155,6 +164,8 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
             without_zeros(policy.model)
         if dtype == torch.float64:
             compute_as_given(policy.model)
+        if case.compiled:
+            policy.tune(2**20, compiled=True, shared=case.plans is not None)
         return shard(policy, device, dtype, Sharding(case.copy, tensor=case.tensor))
 
     schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
