@@ -6,6 +6,7 @@ before is the guess. An engine checks the guesses by rejection sampling, so they
 and never which distribution they are from. Pure: whoever runs it brings texts and takes drafts.
 """
 
+import heapq
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,8 @@ from rljob_runtime.engines.text_index import Match, TextIndex
 
 LONGEST_MATCH = 64
 """Tokens that are compared at most; a longer match would not say more."""
+READ_TOKENS = 16384
+"""Tokens that are read from texts' beginnings in one call: a few milliseconds at most."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,22 @@ class Drafter:
     """Drafts for the responses of one engine."""
 
     def __init__(
-        self, draft_tokens: int, minimum_match: int, minimum_chance: float, kept_tokens: int
+        self,
+        draft_tokens: int,
+        minimum_match: int,
+        minimum_chance: float,
+        kept_tokens: int,
+        read_tokens: int = READ_TOKENS,
     ) -> None:
         """`draft_tokens` is the longest draft; `minimum_match` how many tokens must agree at least;
         `minimum_chance` what chance each drafted token must have to be kept; `kept_tokens` how many tokens of
-        finished responses are held, the oldest prompts going first."""
+        finished responses are held, the oldest prompts going first; `read_tokens` how many tokens of finished
+        responses, and how many of those that run, a call of `draft` reads from their beginnings."""
         self._draft_tokens = draft_tokens
         self._minimum_match = minimum_match
         self._shares = KeptShares(minimum_chance)
         self._kept_tokens = kept_tokens
+        self._read_tokens = read_tokens
         self._held = 0
         self._siblings: dict[bytes, _Siblings] = {}
         self._indexed: set[bytes] = set()
@@ -98,12 +108,12 @@ class Drafter:
     def draft(self, rows: list[Row]) -> list[list[int]]:
         """Guesses for each of the responses that run, possibly none.
 
-        Reads at most one request's and one finished response's text from the beginning, so that no call
-        takes long: where more is new, the first drafts after it are shorter.
+        Reads only so many texts from their beginnings that no call takes long, a longer one alone: where more
+        is new, the first drafts after it are shorter.
         """
         self._forget(rows)
         self._drafted.clear()
-        self._read_one_sibling(rows)
+        self._read_siblings(rows)
         self._follow(rows)
         return [self._draft_one(row) for row in rows]
 
@@ -120,29 +130,46 @@ class Drafter:
             siblings = self._siblings[prompt]
             siblings.index, siblings.read = None, 0
 
-    def _read_one_sibling(self, rows: list[Row]) -> None:
-        for row in rows:
-            siblings = self._siblings.get(row.prompt)
+    def _read_siblings(self, rows: list[Row]) -> None:
+        """Read on in finished responses, those next to whose prompt the fewest were read."""
+        unread = []
+        for order, prompt in enumerate(dict.fromkeys(row.prompt for row in rows)):
+            siblings = self._siblings.get(prompt)
             if siblings is not None and siblings.read < len(siblings.texts):
-                if siblings.index is None:
-                    siblings.index = TextIndex(self._minimum_match)
-                    self._indexed.add(row.prompt)
-                siblings.index.extend(siblings.texts[siblings.read])
-                siblings.index.end_text()
-                siblings.read += 1
+                unread.append((siblings.read, order, prompt, siblings))
+        heapq.heapify(unread)
+        room = self._read_tokens
+        while unread:
+            _, order, prompt, siblings = unread[0]
+            text = siblings.texts[siblings.read]
+            if room < self._read_tokens and len(text) > room:
                 return
+            room -= len(text)
+            if siblings.index is None:
+                siblings.index = TextIndex(self._minimum_match)
+                self._indexed.add(prompt)
+            siblings.index.extend(text)
+            siblings.index.end_text()
+            siblings.read += 1
+            if siblings.read < len(siblings.texts):
+                heapq.heapreplace(unread, (siblings.read, order, prompt, siblings))
+            else:
+                heapq.heappop(unread)
 
     def _follow(self, rows: list[Row]) -> None:
-        """Read what is new in the texts that are followed, and begin to follow one more."""
+        """Read what is new in the texts that are followed, and begin to follow more."""
         for row in rows:
             if row.request_id in self._own:
                 index = self._own[row.request_id]
                 index.extend(row.tokens[len(index) :])
+        room = self._read_tokens
         for row in rows:
             if row.request_id not in self._own:
+                if room < self._read_tokens and len(row.tokens) > room:
+                    return
+                room -= len(row.tokens)
                 self._own[row.request_id] = TextIndex(self._minimum_match)
                 self._own[row.request_id].extend(row.tokens)
-                return
 
     def _draft_one(self, row: Row) -> list[int]:
         siblings, tail = self._siblings.get(row.prompt), row.tokens[-LONGEST_MATCH:]

@@ -20,8 +20,10 @@ def drafts(drafter: Drafter, *rows: Row) -> list[str]:
     return ["".join(map(chr, draft)) for draft in drafter.draft(list(rows))]
 
 
-def drafter(draft_tokens: int = 2, minimum_match: int = 2, kept_tokens: int = 100) -> Drafter:
-    return Drafter(draft_tokens, minimum_match, 0.2, kept_tokens)
+def drafter(
+    draft_tokens: int = 2, minimum_match: int = 2, kept_tokens: int = 100, read_tokens: int = 1
+) -> Drafter:
+    return Drafter(draft_tokens, minimum_match, 0.2, kept_tokens, read_tokens)
 
 
 def test_a_draft_is_what_followed_then() -> None:
@@ -48,6 +50,28 @@ def test_finished_siblings_are_drafted_from_one_after_another() -> None:
     assert drafts(subject, row("-ab")) == ["cd"]
     assert drafts(subject, row("-ab")) == ["xy"]
     assert drafts(subject, row("-ab")) == ["xy"]
+
+
+def test_a_sibling_of_each_is_read_before_a_second_one_of_any() -> None:
+    subject, rows = drafter(), [row("-ab", "one"), row("-ef", "two", OTHER)]
+    for text in ("abcd", "abxyz"):
+        subject.learn(PROMPT, tokens(text))
+    subject.learn(OTHER, tokens("efgh"))
+    assert drafts(subject, *rows) == ["cd", ""]
+    assert drafts(subject, *rows) == ["cd", "gh"]
+    assert drafts(subject, *rows) == ["xy", "gh"]
+
+
+def test_short_texts_are_read_at_once() -> None:
+    subject, rows = drafter(read_tokens=9), [row("abcdab", "one"), row("-ef", "two", OTHER)]
+    subject.learn(OTHER, tokens("efgh"))
+    subject.learn(OTHER, tokens("efxyz"))
+    assert drafts(subject, *rows) == ["cd", "xy"]
+    # Together with these it would be too much, by itself it is read though it is longer.
+    subject.learn(OTHER, tokens("ef12"))
+    subject.learn(OTHER, tokens("ef34567890"))
+    assert drafts(subject, *rows) == ["cd", "12"]
+    assert drafts(subject, *rows) == ["cd", "34"]
 
 
 def test_other_prompts_responses_are_not_drafted_from() -> None:
