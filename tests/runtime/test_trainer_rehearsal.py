@@ -130,9 +130,11 @@ def test_steps_compile_nothing_that_was_not_rehearsed(
     ranks: RankProcesses, tmp_path: Path, count: int, learned: dict[str, Any], parallel: dict[str, Any]
 ) -> None:
     """Of one rank and shared. They train what one rank trains whose layers are not compiled."""
-    folder = model_folder(trainer_job(), tmp_path / "model")
-    plain = ranks.run(1, train, folder, settings(learned, 64))[0]
-    changes = settings(learned, 64, compute={"compile": True})
+    # As wide as a full pass has tokens, which are two sizes nevertheless.
+    changes = settings(learned, 64, model={"hiddenSize": 64})
+    folder = model_folder(trainer_job(**changes), tmp_path / "model")
+    plain = ranks.run(1, train, folder, changes)[0]
+    changes["compute"] = {"compile": True}
     changes["parallel"] |= parallel
     for seconds, why, trained in ranks.run(count, _compiled_in_steps, folder, changes):
         assert (seconds, why) == (0.0, [])
@@ -166,7 +168,7 @@ def _with_an_adapter(
 ) -> tuple[Any, float, set[str]]:
     """What two steps train whose layers are compiled, the seconds in which they compiled something after the
     rehearsal, and what the tensors of a checkpoint are called."""
-    job = trainer_job(**changes)
+    job = trainer_job(**changes, ranks=world_size)
     with compiled_quickly(), worker(job, folder, rank, world_size, store, own_device=True) as trainer:
         rehearsed: float = trainer._compilations()
         trained = steps_of(trainer, 2)
@@ -175,16 +177,16 @@ def _with_an_adapter(
         return trained, seconds, set(SavedPolicy(saved).layout)
 
 
+@pytest.mark.parametrize("parallel", [{"contextParallel": {"hybrid": {}}}, {"tensorParallel": 2}], ids=str)
 def test_layers_with_an_adapter_are_compiled_with_it_and_without(
-    ranks: RankProcesses, tmp_path: Path
+    ranks: RankProcesses, tmp_path: Path, parallel: dict[str, Any]
 ) -> None:
     """The reference is the same model without it. They train what layers train that are not compiled, and are
     saved under the same names."""
-    # Not 64 tokens, the width of the keys: sizes that are one in the first pass are compiled as one.
-    changes = settings(ALGORITHMS["clip and kl"], 80, **ADAPTED)
-    changes["parallel"]["contextParallel"] = {"hybrid": {}}
+    changes = settings(ALGORITHMS["clip and kl"], 64, **ADAPTED)
     folder = model_folder(trainer_job(**changes), tmp_path / "model")
-    plain = ranks.run(2, train, folder, changes)[0]
+    plain = ranks.run(1, train, folder, changes)[0]
+    changes["parallel"] |= parallel
     assert plain[0][1].kl > 1e-6
     found = ranks.run(2, _with_an_adapter, folder, changes | {"compute": {"compile": True}})
     assert [seconds for _, seconds, _ in found] == [0.0] * 2

@@ -270,8 +270,10 @@ class TrainerWorker:
         trained = training.groups_per_step * training.rollout.samples_per_prompt
         own = max(1, trained // self._layout.data_ranks)
         cap = training.parallel.max_tokens_per_micro_batch
+        sizes = {size for weight in self._policy.parameters() for size in weight.shape}
         for degree in rehearsed_degrees(self._job.spec.context_parallel, self._layout.data_ranks):
-            lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree)
+            shared = {size * degree for size in sizes}
+            lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree, sizes | shared)
             self._steps.rehearse(lengths, degree)
         self._devices.synchronize()
         # What is compiled here was to be.

@@ -1,17 +1,21 @@
 """The pass before the first step."""
 
+from typing import Any
+
 import pytest
 
 from rljob_api.context_parallel import ContextParallel
 from rljob_runtime.trainer.rehearsal import rehearsed, rehearsed_degrees
 
-CASES = {
+CASES: dict[str, tuple[tuple[Any, ...], list[int]]] = {
     "a whole pass, of different lengths": (
         (16384, 4096, 512),
         [4096, 2048, 1024, 512, 4096, 2048, 1024, 512, 1024],
     ),
     "no more samples than a rank trains": ((16384, 4096, 3), [4096, 2048, 1024]),
     "a pass that holds less than a sample": ((1000, 4096, 8), [1000]),
+    "as many tokens as the model is wide": ((4096, 3000, 8, {4095, 4096}), [3000, 1094]),
+    "a width that no pass has": ((4096, 3000, 8, {4097}), [3000, 1096]),
     "the shortest": ((16384, 2, 3), [2, 2, 2]),
     "nothing that could be predicted": ((1, 4096, 8), []),
 }
@@ -19,8 +23,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_lengths(case: str) -> None:
-    (cap, longest, samples), expected = CASES[case]
-    assert rehearsed(cap, longest, samples) == expected
+    asked, expected = CASES[case]
+    assert rehearsed(*asked) == expected
 
 
 @pytest.mark.parametrize(
