@@ -92,6 +92,8 @@ class _Job:
         self._rollout = Rollout(workload, shapes, physics, scheduler, self._agenda, self._controller.put)
         self._next = 0
         """Uid of the group that is dispatched next."""
+        self._admitted: list[float] = []
+        """When each group, in order of uids, might have been dispatched first; later ones may not yet."""
         self._version = 0
         """Of the engines' weights."""
         self._training = False
@@ -126,6 +128,8 @@ class _Job:
 
     def _feed(self) -> None:
         """Dispatch all that may be, and let it be placed, until that makes room for no more."""
+        admitted = self._next + self._controller.room(self._version)
+        self._admitted += [self._agenda.now] * (admitted - len(self._admitted))
         first = -1
         while first < self._next:
             first = self._next
@@ -135,7 +139,8 @@ class _Job:
                 and self._rollout.wants_group(self._controller.awaits_group(self._version))
             ):
                 self._controller.dispatched(self._next, self._version)
-                self._rollout.dispatch(self._next, self._controller.deadline(self._next))
+                deadline = self._controller.deadline(self._next)
+                self._rollout.dispatch(self._next, deadline, self._admitted[self._next])
                 self._next += 1
             self._rollout.act()
 

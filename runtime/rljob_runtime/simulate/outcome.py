@@ -39,9 +39,9 @@ class Outcome:
     loading: float
     """Mean share of the time in which an engine stood still for new weights."""
     response: Quantiles
-    """From a group's dispatch to each response's end."""
+    """From a group's admission, whenever it was begun, to each response's end."""
     group: Quantiles
-    """From a group's dispatch to the end of its last response."""
+    """From a group's admission to the end of its last response."""
     moves: int
     moved_tokens: int
     stall: float

@@ -34,9 +34,9 @@ class Tally:
     wasted_tokens: int = 0
     """Response tokens that were dropped by that."""
     response_seconds: list[float] = field(default_factory=list)
-    """For each response: from its group's dispatch to its end."""
+    """For each response: from its group's admission to its end."""
     group_seconds: list[float] = field(default_factory=list)
-    """For each group: from its dispatch to the end of its last response."""
+    """For each group: from its admission to the end of its last response."""
 
 
 class Rollout:
@@ -61,7 +61,7 @@ class Rollout:
         self._moving: set[int] = set()
         self._open: dict[int, int] = {}
         """Responses that each dispatched group lacks."""
-        self._began: dict[int, float] = {}
+        self._admitted: dict[int, float] = {}
         self._stirred = False
         """Whether the scheduler was told of anything since it last decided."""
         self._reported: dict[RequestKey, int] = {}
@@ -72,10 +72,13 @@ class Rollout:
         if physics.report_seconds is not None:
             agenda.at(physics.report_seconds, self._report)
 
-    def dispatch(self, uid: int, deadline: int = 0) -> None:
-        """Begin a group, which may be trained up to the version `deadline`."""
+    def dispatch(self, uid: int, deadline: int = 0, admitted: float | None = None) -> None:
+        """Begin a group, which may be trained up to the version `deadline`. `admitted`: when it might have
+        been begun first, from which on its seconds count: a policy that begins groups late gains nothing by
+        that. None: at this moment."""
         workload, now = self._workload, self._agenda.now
-        self._open[uid], self._began[uid] = workload.samples, now
+        self._open[uid] = workload.samples
+        self._admitted[uid] = now if admitted is None else admitted
         group = GroupRequest(
             uid=uid,
             row=int(workload.rows[uid]),
@@ -121,13 +124,13 @@ class Rollout:
     def _ended(self, number: int) -> None:
         self._moving.discard(number)
         key, now = self.requests.key(number), self._agenda.now
-        self.tally.response_seconds.append(now - self._began[key.uid])
+        self.tally.response_seconds.append(now - self._admitted[key.uid])
         self._scheduler.finished(key, self.requests.tokens[number], now)
         self._stirred = True
         self._open[key.uid] -= 1
         if self._open[key.uid] == 0:
             del self._open[key.uid]
-            self.tally.group_seconds.append(now - self._began.pop(key.uid))
+            self.tally.group_seconds.append(now - self._admitted.pop(key.uid))
             self._on_group(key.uid)
 
     def _left(self, number: int) -> None:

@@ -121,7 +121,7 @@ def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, optio
         options.page.write_text(page, encoding="utf-8")
     return _paragraphs(
         f"{name}: {heading}",
-        text.comparison(found, own) + "\n* the job's",
+        f"{text.comparison(found, own)}\n* the job's. {text.SECONDS_OF}",
         _left_out(spec, trace),
         f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
         _assumed(site, trace, options),

@@ -14,6 +14,12 @@ _SHADES = " ░▒▓█"
 _MOST_ENGINES = 32
 """Lines of a timeline."""
 
+SECONDS_OF = (
+    "Seconds of responses and groups count from when the bound admits the group (with bound 0 the begin of "
+    "its step), however late a policy begins it."
+)
+"""What the columns of seconds say, under the comparison."""
+
 _COLUMNS: tuple[tuple[str, Callable[[Outcome], float], str], ...] = (
     ("samples/s", lambda each: each.samples_per_second, ".3g"),
     ("tokens/s", lambda each: each.tokens_per_second, ",.0f"),

@@ -9,7 +9,7 @@ from itertools import islice
 
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.simulate.compare import Compared
-from rljob_runtime.trace.forecast.text import comparison_rows, engine_names, means
+from rljob_runtime.trace.forecast.text import SECONDS_OF, comparison_rows, engine_names, means
 from rljob_runtime.trace.report.document import document
 from rljob_runtime.trace.report.lanes import ROW, SPAN, area, lanes
 from rljob_runtime.trace.report.markup import legend, percent, seconds, table
@@ -45,7 +45,8 @@ def simulation_page(
         f"{name} – rljob simulate",
         f'<h1>{escape(name)}</h1><p class="soft">{escape(heading)}</p>'
         + table(heads, cells, numbers=range(1, len(heads)))
-        + '<p class="hint">* the job\'s policy; mean and standard deviation over the seeds.</p>'
+        + '<p class="hint">* the job\'s policy; mean and standard deviation over the seeds. '
+        + f"{SECONDS_OF}</p>"
         + (f"<p>{escape(left_out)}</p>" if left_out else "")
         + '<h2>What each engine ran</h2><p class="hint">First seed. A full row is an engine at its limit of '
         "requests; lines in the trainer's row are the ends of training steps. wheel: zoom · drag: move · "

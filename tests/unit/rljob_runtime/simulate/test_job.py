@@ -13,7 +13,7 @@ from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
-from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.outcome import Outcome, Quantiles
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
 from tests.support.simulated.schedulers import InOrder
@@ -101,6 +101,35 @@ def test_engines_generate_while_a_version_is_on_its_way() -> None:
     # Trained at 14.2 s, loaded from 20.2 s to 22.2 s: the second group has 20 tokens then.
     assert result.steps == pytest.approx((14.2, 20.2 + 2 + 0.1 * (1 + 20) + 10 + 4))
     assert result.loading * result.wall == pytest.approx(2)
+
+
+class Eager(InOrder):
+    """Begins all that is admitted, wherever it may wait then."""
+
+    def wants_group(self, awaited: bool = False) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("model", "seconds"),
+    [
+        # A group runs at a time, for 10 s, and all of a version come together.
+        (JobModel(Bound(0, 2), steps=3, trainer_seconds=4.0, sync_seconds=0.5), [10, 20] * 3),
+        # Four at once; the engine stands still for half a second when the first two are trained.
+        (JobModel(Bound(1, 2), steps=2, trainer_seconds=4.0, sync_seconds=0.5), [10, 20, 30.5, 40.5]),
+        # A place in the queue is free when a step has trained, at 14 s and 24 s.
+        (JobModel(Bound(2, 1), steps=3, trainer_seconds=4.0, capacity_groups=1), [10, 10, 10]),
+    ],
+    ids=["bound 0", "bound 1", "a full queue"],
+)
+def test_seconds_count_from_admission_however_late_a_policy_begins_a_group(
+    model: JobModel, seconds: list[float]
+) -> None:
+    work, shapes = equal_groups(len(seconds), 10), [EngineShape("fast", 2, None, SECOND)]
+    for scheduler in (InOrder(), Eager()):
+        result = simulate_job(work, shapes, QUIET, scheduler, model)
+        assert result.group == Quantiles.of(seconds)
+        assert result.response == Quantiles.of(seconds * 2)
 
 
 def test_training_time_grows_with_tokens_and_prompts() -> None:

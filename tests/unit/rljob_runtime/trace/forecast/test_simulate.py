@@ -60,6 +60,7 @@ def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None
     for policy in ("adjacent", "interleaved", "leastInFlight", "probe", "adaptive"):
         assert f"\n{policy}" in text
     assert text.count(" *") == 1
+    assert "\n* the job's. Seconds of responses and groups count from when the bound admits the group" in text
     assert "heavy-0 │" in text
     assert "Assumed (defaults, of an 8 B model on an H200 for each engine" in text
     assert (

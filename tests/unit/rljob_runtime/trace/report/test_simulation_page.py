@@ -96,7 +96,8 @@ def test_the_command_writes_the_page_beside_what_it_prints(
     told, found = capsys.readouterr().out, file.read_text()
     for policy in ("adjacent", "interleaved", "leastInFlight", "adaptive"):
         assert f"\n{policy}" in told and f"<h3>{policy}" in found
-    assert "Assumed (defaults" in found
+    for said in ("Assumed (defaults", "count from when the bound admits the group"):
+        assert said in told and said in found
 
 
 def test_a_page_for_which_the_disk_has_no_room_is_named(
