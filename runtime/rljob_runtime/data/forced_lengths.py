@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.rollout import Rollout
+from rljob_api.training import Training
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
 
@@ -29,25 +29,25 @@ class ForcedLengths:
 
 
 def forced_lengths(
-    rollout: Rollout, base: Path, groups: int | None, data: DataFingerprint | None
+    training: Training, base: Path, groups: int | None, data: DataFingerprint | None
 ) -> ForcedLengths | None:
     """The lengths that the RLJob names, relative to `base`; None where it names none. `groups`: how many the
     job trains, and `data`: its prompts, where they are known. Raises `LengthTraceError`."""
-    if rollout.forced_lengths is None:
+    if training.rollout.forced_lengths is None:
         return None
-    path = base / rollout.forced_lengths
+    path = base / training.rollout.forced_lengths
     trace = read_length_trace(path)
-    why = misfit(trace, rollout, groups, data)
+    why = misfit(trace, training, groups, data)
     if why is not None:
         raise LengthTraceError(f"{path} {why}")
     return ForcedLengths(trace.tokens[: trace.covered])
 
 
 def misfit(
-    trace: LengthTrace, rollout: Rollout, groups: int | None, data: DataFingerprint | None
+    trace: LengthTrace, training: Training, groups: int | None, data: DataFingerprint | None
 ) -> str | None:
     """Why a job cannot have the lengths of `trace`, and what to do; None where it can."""
-    header, covered = trace.header, trace.covered
+    header, covered, rollout = trace.header, trace.covered, training.rollout
     if header.data is not None and data is not None:
         what = _other_data(header.data, data)
         if what is not None:
@@ -73,8 +73,17 @@ def misfit(
     if tokens.max() > rollout.max_response_tokens:
         uid, index = np.unravel_index(int(tokens.argmax()), tokens.shape)
         return (
-            f"has a response of {tokens.max():,} tokens (number {index} to prompt {uid}), above "
-            f"rollout.maxResponseTokens ({rollout.max_response_tokens:,}): raise it, or name another trace"
+            f"has a response of {tokens.max():,} tokens (line {trace.lines[uid, index]}: number {index} to "
+            f"prompt {uid}), above rollout.maxResponseTokens ({rollout.max_response_tokens:,}): raise it, or "
+            "name another trace"
+        )
+    prompts, longest = trace.prompt_tokens[:covered], training.data.max_prompt_tokens
+    if prompts.max() > longest:
+        uid = prompts.argmax()
+        return (
+            f"has a prompt of {prompts.max():,} tokens (line {trace.lines[uid, 0]}: prompt {uid}), above "
+            f"data.maxPromptTokens ({longest:,}), which no prompt of this job can have: name a trace of its "
+            "data"
         )
     return None
 

@@ -104,6 +104,9 @@ class LengthTrace:
     trace does not say."""
     seconds: NDArray[np.float64]
     """Shape (prompts, samples): from then to the last token; NaN where the trace does not say."""
+    lines: NDArray[np.int64]
+    """Shape (prompts, samples): number of each response's line, from 1; where only the file's newest part was
+    read, not its number in the file."""
     incomplete: int
     """Prompts that were left out."""
     unreadable: int
@@ -257,6 +260,7 @@ class _Columns:
             tokens=column(self._tokens, np.int32),
             begun=column(self._begun, np.float64),
             seconds=column(self._seconds, np.float64),
+            lines=column(self._numbers, np.int64),
             incomplete=int((counts != samples).sum()),
             unreadable=self._unreadable,
             first_unreadable=self._first_unreadable,

@@ -192,7 +192,7 @@ class _Running:
         self._first_step = origin.step
         sizes = job_settings(job, prompts.rows, origin)
         groups = sizes.total_groups if sizes.uids is None else sizes.uids
-        forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
+        forced = forced_lengths(training, options.manifest_folder, groups, prompts.fingerprint)
         settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
         self._before_signals()

@@ -217,7 +217,7 @@ def _check_forced_lengths(job: RLJob, folder: Path, epoch: "Epoch | None") -> It
         groups = (training.schedule.epochs or 1) * epoch.rows
     data = epoch.fingerprint if epoch is not None else None
     try:
-        forced_lengths(training.rollout, folder, groups, data)
+        forced_lengths(training, folder, groups, data)
     except LengthTraceError as error:
         yield Problem((*_TRAINING, "rollout", "forcedLengths"), _clause(error))
 

@@ -17,6 +17,7 @@ def refusal(trace: LengthTrace, spec: Spec, data: DataFingerprint | None = None)
     """Why a trace does not fit a job, or None. `data`: the job's prompts, where they are known."""
     rollout = spec.training.rollout
     samples, longest = trace.header.samples_per_prompt, rollout.max_response_tokens
+    longest_prompt = spec.training.data.max_prompt_tokens
     if not len(trace.uids):
         without = f", without {trace.left_out}" if trace.unreadable else ""
         return f"holds no prompt with all its {samples} responses{without}"
@@ -26,9 +27,16 @@ def refusal(trace: LengthTrace, spec: Spec, data: DataFingerprint | None = None)
             f"{rollout.samples_per_prompt}: it was recorded by another job"
         )
     if (most := int(trace.tokens.max())) > longest:
+        line = trace.lines.flat[trace.tokens.argmax()]
         return (
-            f"has a response of {most} tokens, and spec.training.rollout.maxResponseTokens is {longest}: it "
-            "was recorded by another job"
+            f"has a response of {most:,} tokens (line {line}), and spec.training.rollout.maxResponseTokens is "
+            f"{longest}: it was recorded by another job"
+        )
+    if (most := int(trace.prompt_tokens.max())) > longest_prompt:
+        line = trace.lines[trace.prompt_tokens.argmax(), 0]
+        return (
+            f"has a prompt of {most:,} tokens (line {line}), and spec.training.data.maxPromptTokens is "
+            f"{longest_prompt}: it was recorded by another job"
         )
     known = trace.header.data
     # In another order they are the same prompts.

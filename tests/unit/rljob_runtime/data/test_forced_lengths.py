@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rljob_api.rollout import Rollout
+from rljob_api import RLJob
+from rljob_api.training import Training
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.forced_lengths import ForcedLengths, forced_lengths
 from rljob_runtime.data.length_trace import LengthTraceError
+from tests.support.jobs import job
 from tests.support.runtime.traces import lines, written
 
 TOKENS = np.array([[3, 30], [4, 5], [6, 7], [8, 50]])
@@ -18,13 +20,15 @@ DATA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def rollout(samples: int = 2, most: int = 50) -> Rollout:
-    return Rollout(samples_per_prompt=samples, max_response_tokens=most, forced_lengths="t.jsonl")
+def training(samples: int = 2, most: int = 50, file: str | None = "t.jsonl") -> Training:
+    """Of a job with prompts of up to 16 tokens."""
+    rollout = {"samplesPerPrompt": samples, "maxResponseTokens": most, "forcedLengths": file}
+    return RLJob.model_validate(job({"training.rollout": rollout})).spec.training
 
 
 def test_each_response_has_its_length_and_beyond_the_trace_they_repeat(tmp_path: Path) -> None:
     written(tmp_path / "t.jsonl", lines(TOKENS, 50))
-    forced = forced_lengths(rollout(), tmp_path, 4, DataFingerprint(**DATA))
+    forced = forced_lengths(training(), tmp_path, 4, DataFingerprint(**DATA))
     assert forced is not None
     assert [[forced.of(uid, index) for index in range(2)] for uid in (0, 3, 4, 9)] == [
         [3, 30], [8, 50], [3, 30], [4, 5],
@@ -33,13 +37,13 @@ def test_each_response_has_its_length_and_beyond_the_trace_they_repeat(tmp_path:
 
 def test_what_stands_behind_a_gap_is_not_used(tmp_path: Path) -> None:
     written(tmp_path / "t.jsonl", lines(TOKENS, 50) + lines(TOKENS, 50, first_uid=6)[1:])
-    forced = forced_lengths(rollout(), tmp_path, 4, None)
+    forced = forced_lengths(training(), tmp_path, 4, None)
     assert forced is not None
     assert forced.tokens.tolist() == TOKENS.tolist()
 
 
 def test_a_job_that_names_no_trace_has_no_lengths() -> None:
-    assert forced_lengths(Rollout(), Path("/nowhere"), 4, None) is None
+    assert forced_lengths(training(file=None), Path("/nowhere"), 4, None) is None
 
 
 @pytest.mark.parametrize(
@@ -61,8 +65,8 @@ def test_a_job_that_names_no_trace_has_no_lengths() -> None:
             {"most": 49},
             4,
             {},
-            "has a response of 50 tokens (number 1 to prompt 3), above rollout.maxResponseTokens (49): raise "
-            "it, or name another trace",
+            "has a response of 50 tokens (line 9: number 1 to prompt 3), above rollout.maxResponseTokens "
+            "(49): raise it, or name another trace",
         ),
         (
             {},
@@ -89,15 +93,15 @@ def test_a_job_that_names_no_trace_has_no_lengths() -> None:
     ],
 )
 def test_a_trace_that_does_not_fit_is_refused(
-    tmp_path: Path, wanted: dict[str, int], groups: int | None, recorded: dict[str, Any], message: str | None
+    tmp_path: Path, wanted: dict[str, Any], groups: int | None, recorded: dict[str, Any], message: str | None
 ) -> None:
     path = written(tmp_path / "t.jsonl", lines(TOKENS, 50, **({"data": recorded} if recorded else {})))
     data = DataFingerprint(**DATA)
     if message is None:
-        assert isinstance(forced_lengths(rollout(**wanted), tmp_path, groups, data), ForcedLengths)
+        assert isinstance(forced_lengths(training(**wanted), tmp_path, groups, data), ForcedLengths)
         return
     with pytest.raises(LengthTraceError) as error:
-        forced_lengths(rollout(**wanted), tmp_path, groups, data)
+        forced_lengths(training(**wanted), tmp_path, groups, data)
     assert str(error.value).startswith(f"{path} ") and message in str(error.value)
 
 
@@ -117,7 +121,22 @@ def test_a_trace_with_gaps_says_how_far_it_goes(
         content += lines(TOKENS, 50, first_uid=uid)[1:]
     written(tmp_path / "t.jsonl", content)
     with pytest.raises(LengthTraceError, match=message):
-        forced_lengths(rollout(), tmp_path, groups, None)
+        forced_lengths(training(), tmp_path, groups, None)
+
+
+def test_prompts_that_cannot_be_the_job_s_are_named(tmp_path: Path) -> None:
+    content = lines(TOKENS, 50)
+    content[5]["prompt_tokens"] = 16
+    written(tmp_path / "t.jsonl", content)
+    assert forced_lengths(training(), tmp_path, 4, None) is not None
+    content[5]["prompt_tokens"] = 1700
+    path = written(tmp_path / "t.jsonl", content)
+    with pytest.raises(LengthTraceError) as error:
+        forced_lengths(training(), tmp_path, 4, None)
+    assert str(error.value) == (
+        f"{path} has a prompt of 1,700 tokens (line 6: prompt 2), above data.maxPromptTokens (16), which no "
+        "prompt of this job can have: name a trace of its data"
+    )
 
 
 def test_a_trace_that_was_thinned_out_says_that_no_longer_run_helps(tmp_path: Path) -> None:
@@ -125,14 +144,14 @@ def test_a_trace_that_was_thinned_out_says_that_no_longer_run_helps(tmp_path: Pa
     content[0]["removed"] = 1200
     written(tmp_path / "t.jsonl", [*content, *lines(TOKENS, 50, first_uid=40)[1:]])
     with pytest.raises(LengthTraceError) as error:
-        forced_lengths(rollout(), tmp_path, 8, None)
+        forced_lengths(training(), tmp_path, 8, None)
     assert str(error.value).endswith(
         "covers the first 4 prompts without a gap, of 8 (those of 1,200 later ones were taken out when the "
         "file grew large), and the job trains 8: lower schedule.totalSteps or schedule.epochs"
     )
-    assert forced_lengths(rollout(), tmp_path, 4, None) is not None
+    assert forced_lengths(training(), tmp_path, 4, None) is not None
 
 
 def test_data_that_are_not_known_yet_are_not_compared(tmp_path: Path) -> None:
     written(tmp_path / "t.jsonl", lines(TOKENS, 50, data=DATA))
-    assert forced_lengths(rollout(), tmp_path, None, None) is not None
+    assert forced_lengths(training(), tmp_path, None, None) is not None

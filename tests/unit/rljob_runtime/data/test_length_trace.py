@@ -38,6 +38,7 @@ def test_lines_in_any_order_become_rows_of_prompts(tmp_path: Path) -> None:
     assert trace.prompt_tokens.tolist() == [7, 0]
     assert trace.tokens.tolist() == [[10, 20], [40, 30]]
     assert trace.tokens.dtype == np.int32
+    assert trace.lines.tolist() == [[3, 6], [4, 2]]
     np.testing.assert_array_equal(trace.begun, [[10.5, 10.5], [np.nan, np.nan]])
     np.testing.assert_array_equal(trace.seconds, [[2.0, 2.0], [np.nan, np.nan]])
     assert (trace.incomplete, trace.unreadable) == (1, 0), "prompt 9 has one response of two"

@@ -37,6 +37,8 @@ FORCED = {"training.rollout.forcedLengths": "lengths.jsonl"}
             {"prompts": 16, "data": {"source": "q", "rows": 3, "content": "", "used": "", "order": ""}},
             ["is of other data than this job's: it was recorded with 3 rows of q, and the 40 rows of"],
         ),
+        ({}, {"prompts": 16, "prompt_tokens": 16}, None),
+        ({}, {"prompts": 16, "prompt_tokens": 17}, ["has a prompt of 17 tokens (line 2: prompt 0)", "(16)"]),
         # A mistake elsewhere hides none here.
         ({"training.tokenizer.characters.alphabet": "xyz"}, {"prompts": 1}, ["covers the first 1 prompts"]),
     ],
@@ -44,7 +46,10 @@ FORCED = {"training.rollout.forcedLengths": "lengths.jsonl"}
 def test_forced_lengths_that_do_not_fit_are_named(tmp_path, changes, trace, words):
     if trace is not None:
         header = {"data": trace["data"]} if "data" in trace else {}
-        written(tmp_path / "lengths.jsonl", lines(np.full((trace["prompts"], 8), 8), 8, **header))
+        content = lines(np.full((trace["prompts"], 8), 8), 8, **header)
+        for line in content[1:]:
+            line["prompt_tokens"] = trace.get("prompt_tokens", 0)
+        written(tmp_path / "lengths.jsonl", content)
     manifest = tmp_path / "job.yaml"
     document = job({"training.data.generated.rows": 40, **FORCED, **changes})
     manifest.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -37,12 +37,15 @@ def manifest(folder: Path, changes: dict[str, Any] | None = None) -> Path:
     return file
 
 
-def trace(folder: Path, lengths: list[list[int]], samples: int = 2, cap: int = 64) -> Path:
+def trace(
+    folder: Path, lengths: list[list[int]], samples: int = 2, cap: int = 64, prompt_tokens: int = 4
+) -> Path:
     file = folder / "lengths.jsonl"
     lines: list[object] = [TraceHeader(samples, cap)]
     for uid, group in enumerate(lengths):
         lines += [
-            ResponseLine(uid, index, tokens, row=uid, prompt_tokens=4) for index, tokens in enumerate(group)
+            ResponseLine(uid, index, tokens, row=uid, prompt_tokens=prompt_tokens)
+            for index, tokens in enumerate(group)
         ]
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return file
@@ -115,7 +118,11 @@ def test_lines_of_a_trace_that_are_no_json_are_told(tmp_path: Path) -> None:
     ("lengths", "samples", "message"),
     [
         ([[5], [6]], 1, "has 1 responses to each prompt, and spec.training.rollout.samplesPerPrompt is 2"),
-        ([[5, 65]], 2, "has a response of 65 tokens, and spec.training.rollout.maxResponseTokens is 64"),
+        (
+            [[9, 9], [5, 65]],
+            2,
+            "has a response of 65 tokens (line 5), and spec.training.rollout.maxResponseTokens is 64",
+        ),
         ([], 2, "holds no prompt with all its 2 responses"),
     ],
 )
@@ -126,6 +133,17 @@ def test_a_trace_of_another_job_is_refused(
     with pytest.raises(LengthTraceError) as error:
         forecast(Options(manifest(tmp_path), trace=file))
     assert str(error.value).startswith(f"{file} {message}")
+
+
+@pytest.mark.parametrize("tokens", [9, 2_000_000_000])
+def test_a_trace_with_prompts_that_the_job_cannot_have_is_refused(tmp_path: Path, tokens: int) -> None:
+    file = trace(tmp_path, [[5, 6], [7, 8]], prompt_tokens=tokens)
+    with pytest.raises(LengthTraceError) as error:
+        forecast(Options(manifest(tmp_path), trace=file))
+    assert str(error.value) == (
+        f"{file} has a prompt of {tokens:,} tokens (line 2), and spec.training.data.maxPromptTokens is 8: it "
+        "was recorded by another job"
+    )
 
 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
