@@ -60,6 +60,7 @@ def misfit(
     if covered == 0 or (groups is not None and covered < groups):
         needed = "at least 1" if groups is None else f"{groups:,}"
         more = f" without a gap, of {len(trace.uids):,}" if len(trace.uids) > covered else ""
+        more += _left_out(trace)
         longer = "name a trace of a longer run, or "
         if header.removed:
             more += f" (those of {header.removed:,} later ones were taken out when the file grew large)"
@@ -86,6 +87,18 @@ def misfit(
             "data"
         )
     return None
+
+
+def _left_out(trace: LengthTrace) -> str:
+    """Why there may be gaps."""
+    found = []
+    if trace.incomplete == 1:
+        found.append(f"prompt {trace.first_incomplete} lacks a response")
+    elif trace.incomplete:
+        found.append(f"{trace.incomplete:,} more lack a response, prompt {trace.first_incomplete} first")
+    if trace.unreadable:
+        found.append(f"it is without {trace.left_out}")
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def _other_data(recorded: DataFingerprint, now: DataFingerprint) -> str | None:

@@ -88,7 +88,8 @@ class ResponseLine(msgspec.Struct, frozen=True, gc=False):
 class LengthTrace:
     """A trace as arrays: a row for each prompt, in order of uids, a column for each of its responses.
 
-    Prompts of which a response is missing are left out: they were under way when the run ended."""
+    Prompts of which a response is missing are left out, such as those that were under way when the run
+    ended, and counted."""
 
     header: TraceHeader
     uids: NDArray[np.int64]
@@ -109,6 +110,8 @@ class LengthTrace:
     read, not its number in the file."""
     incomplete: int
     """Prompts that were left out."""
+    first_incomplete: int
+    """Uid of the first of them; 0 where there is none."""
     unreadable: int
     """Lines that were cut off."""
     first_unreadable: int
@@ -246,7 +249,8 @@ class _Columns:
             raise self._wrong(f"response {index} of prompt {uid} stands in line {first} already")
         # Without duplicates a prompt has so many lines only if it has each of them.
         prompts, counts = np.unique(uids, return_counts=True)
-        whole = np.repeat(counts == samples, counts)
+        complete = counts == samples
+        whole = np.repeat(complete, counts)
 
         def column(values: "array[Any]", kind: type[Any]) -> NDArray[Any]:
             found: NDArray[Any] = np.array(values, kind)[order][whole].reshape(-1, samples)
@@ -254,14 +258,15 @@ class _Columns:
 
         return LengthTrace(
             header=self._header,
-            uids=prompts[counts == samples],
+            uids=prompts[complete],
             rows=column(self._rows, np.int64)[:, 0],
             prompt_tokens=column(self._prompt_tokens, np.int32)[:, 0],
             tokens=column(self._tokens, np.int32),
             begun=column(self._begun, np.float64),
             seconds=column(self._seconds, np.float64),
             lines=column(self._numbers, np.int64),
-            incomplete=int((counts != samples).sum()),
+            incomplete=int((~complete).sum()),
+            first_incomplete=0 if complete.all() else int(prompts[complete.argmin()]),
             unreadable=self._unreadable,
             first_unreadable=self._first_unreadable,
         )

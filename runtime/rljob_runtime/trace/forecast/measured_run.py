@@ -19,6 +19,7 @@ from rljob_runtime.trace.forecast.run_fit import (
     read_run,
     trainer_values,
 )
+from rljob_runtime.trace.forecast.trace_remarks import enough
 from rljob_runtime.trace.forecast.workloads import refusal
 
 _FEWEST_STEPS = 8
@@ -59,7 +60,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         trace = read_length_trace(run / LENGTHS_FILE, _TRACE_BYTES)
     except LengthTraceError:
         return None
-    if refusal(trace, spec) is not None or len(trace.uids) < 2:
+    if refusal(trace, spec) is not None or not enough(trace):
         return None
     found = read_run(run, trace, first)
     trainer = fit_trainer(run, found, spec)

@@ -23,6 +23,7 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
+from rljob_runtime.trace.forecast.trace_remarks import enough, fit_note
 from rljob_runtime.trace.forecast.weight_fit import WeightFit, fit_weights
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
@@ -289,14 +290,9 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None, spec: Spec |
         notes.append("# trainer: too few steps to fit; defaults")
     values |= found.weight_values()
     notes += _weight_notes(found)
-    if trace is not None and len(trace.uids) > 1:
+    if trace is not None and enough(trace):
         values["lengths"] = lengths(trace)
-        removed = trace.header.removed
-        without = f", without {removed:,} that are not in the file any more" if removed else ""
-        notes.append(
-            f"# lengths: {len(trace.uids):,} prompts{without}; --trace {folder / LENGTHS_FILE} takes them as "
-            "they were"
-        )
+    notes.append(f"# {fit_note(str(folder / LENGTHS_FILE), trace)}")
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
     return "\n".join(notes) + "\n" + body
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.errors import Problem
-from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.given_files import called
 from rljob_runtime.manifest.assumptions import read_assumptions
@@ -21,6 +20,7 @@ from rljob_runtime.simulate.cluster import CacheTooSmall
 from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast import left_out, text
+from rljob_runtime.trace.forecast.trace_remarks import remarks
 from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
 from rljob_runtime.trace.report.page_file import try_page
 from rljob_runtime.trace.report.simulation_page import simulation_page
@@ -116,13 +116,13 @@ def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, optio
     name, heading = manifest.job.metadata.name, _heading(site, options)
     if options.page is not None:
         page = simulation_page(
-            name, heading, _left_out(spec, trace), _assumed(site, trace, options), found, own, shapes
+            name, heading, _limits(site, trace, options), _assumed(site, trace, options), found, own, shapes
         )
         options.page.write_text(page, encoding="utf-8")
     return _paragraphs(
         f"{name}: {heading}",
         f"{text.comparison(found, own)}\n* the job's. {text.SECONDS_OF}",
-        _left_out(spec, trace),
+        *_limits(site, trace, options),
         f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
         _assumed(site, trace, options),
     )
@@ -137,7 +137,10 @@ def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
         f"{now.accelerators(site.spec)} accelerators."
     )
     return _paragraphs(
-        text.sizes(found, options.size), own, _left_out(site.spec, trace), _assumed(site, trace, options)
+        text.sizes(found, options.size),
+        own,
+        *_limits(site, trace, options),
+        _assumed(site, trace, options),
     )
 
 
@@ -146,9 +149,12 @@ def _paragraphs(*texts: str) -> str:
     return "\n\n".join(filter(None, texts))
 
 
-def _left_out(spec: Spec, trace: LengthTrace | None) -> str:
-    """What of the job is not simulated; "" where all of it is."""
-    return left_out.sentence(left_out.left_out(spec, recorded=trace is not None))
+def _limits(site: Site, trace: LengthTrace | None, options: Options) -> list[str]:
+    """What of the job, and of its recorded lengths, is not simulated: a paragraph each."""
+    found = [left_out.sentence(left_out.left_out(site.spec, recorded=trace is not None))]
+    if trace is not None:
+        found.append(remarks(trace, site.steps, site.spec.training.groups_per_step, options.seeds))
+    return list(filter(None, found))
 
 
 def _heading(site: Site, options: Options) -> str:

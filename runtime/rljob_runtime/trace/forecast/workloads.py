@@ -19,8 +19,9 @@ def refusal(trace: LengthTrace, spec: Spec, data: DataFingerprint | None = None)
     samples, longest = trace.header.samples_per_prompt, rollout.max_response_tokens
     longest_prompt = spec.training.data.max_prompt_tokens
     if not len(trace.uids):
+        lacking = f": each of its {trace.incomplete:,} lacks some" if trace.incomplete else ""
         without = f", without {trace.left_out}" if trace.unreadable else ""
-        return f"holds no prompt with all its {samples} responses{without}"
+        return f"holds no prompt with all its {samples} responses{lacking}{without}"
     if samples != rollout.samples_per_prompt:
         return (
             f"has {samples} responses to each prompt, and spec.training.rollout.samplesPerPrompt is "
@@ -29,8 +30,8 @@ def refusal(trace: LengthTrace, spec: Spec, data: DataFingerprint | None = None)
     if (most := int(trace.tokens.max())) > longest:
         line = trace.lines.flat[trace.tokens.argmax()]
         return (
-            f"has a response of {most:,} tokens (line {line}), and spec.training.rollout.maxResponseTokens is "
-            f"{longest}: it was recorded by another job"
+            f"has a response of {most:,} tokens (line {line}), and "
+            f"spec.training.rollout.maxResponseTokens is {longest}: it was recorded by another job"
         )
     if (most := int(trace.prompt_tokens.max())) > longest_prompt:
         line = trace.lines[trace.prompt_tokens.argmax(), 0]

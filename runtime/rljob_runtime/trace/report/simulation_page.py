@@ -25,15 +25,15 @@ _COLOURS = {"fast": 0, "heavy": 2}
 def simulation_page(
     name: str,
     heading: str,
-    left_out: str,
+    limits: Sequence[str],
     assumed: str,
     found: Sequence[Compared],
     own: str,
     shapes: Sequence[EngineShape],
 ) -> str:
-    """The page as HTML: `name` is the job's, `heading`, `left_out` (or "") and `assumed` are sentences, `own`
-    is the job's own policy, `shapes` are the engines. Every figure is of the first seed, and all have one
-    scale of time."""
+    """The page as HTML: `name` is the job's, `heading`, each of `limits` (what the figures leave out) and
+    `assumed` are sentences, `own` is the job's own policy, `shapes` are the engines. Every figure is of the
+    first seed, and all have one scale of time."""
     span = max(each.outcomes[0].wall for each in found)
     heads, *rows = comparison_rows(found, own)
     cells = [[escape(cell) for cell in row] for row in rows]
@@ -47,7 +47,7 @@ def simulation_page(
         + table(heads, cells, numbers=range(1, len(heads)))
         + '<p class="hint">* the job\'s policy; mean and standard deviation over the seeds. '
         + f"{SECONDS_OF}</p>"
-        + (f"<p>{escape(left_out)}</p>" if left_out else "")
+        + "".join(f"<p>{escape(each)}</p>" for each in limits)
         + '<h2>What each engine ran</h2><p class="hint">First seed. A full row is an engine at its limit of '
         "requests; lines in the trainer's row are the ends of training steps. wheel: zoom · drag: move · "
         "double click: all</p>"

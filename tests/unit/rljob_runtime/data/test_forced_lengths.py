@@ -124,6 +124,32 @@ def test_a_trace_with_gaps_says_how_far_it_goes(
         forced_lengths(training(), tmp_path, groups, None)
 
 
+@pytest.mark.parametrize(
+    ("lacking", "cut_off", "message"),
+    [
+        ([2], 0, "covers the first 2 prompts without a gap, of 3 (prompt 2 lacks a response), and the job"),
+        ([3], 0, "covers the first 3 prompts (prompt 3 lacks a response), and the job trains 4"),
+        (
+            [1, 2], 1,
+            "covers the first 1 prompts without a gap, of 2 (2 more lack a response, prompt 1 first; it is "
+            "without line 8, which is no whole JSON object), and the job trains 4",
+        ),
+        ([0, 1, 2, 3], 0, "covers the first 0 prompts (4 more lack a response, prompt 0 first), and the"),
+    ],
+)  # fmt: skip
+def test_prompts_that_lack_a_response_are_named_where_the_job_needs_them(
+    tmp_path: Path, lacking: list[int], cut_off: int, message: str
+) -> None:
+    content = [line for line in lines(TOKENS, 50) if line.get("uid") not in lacking or line["index"]]
+    file = written(tmp_path / "t.jsonl", content)
+    file.write_bytes(file.read_bytes() + b'{"ui' * cut_off)
+    with pytest.raises(LengthTraceError) as error:
+        forced_lengths(training(), tmp_path, 4, None)
+    assert str(error.value).startswith(f"{file} {message}")
+    if (covered := lacking[0]) > 0:
+        assert forced_lengths(training(), tmp_path, covered, None) is not None
+
+
 def test_prompts_that_cannot_be_the_job_s_are_named(tmp_path: Path) -> None:
     content = lines(TOKENS, 50)
     content[5]["prompt_tokens"] = 16

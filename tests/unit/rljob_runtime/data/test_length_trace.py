@@ -41,13 +41,14 @@ def test_lines_in_any_order_become_rows_of_prompts(tmp_path: Path) -> None:
     assert trace.lines.tolist() == [[3, 6], [4, 2]]
     np.testing.assert_array_equal(trace.begun, [[10.5, 10.5], [np.nan, np.nan]])
     np.testing.assert_array_equal(trace.seconds, [[2.0, 2.0], [np.nan, np.nan]])
-    assert (trace.incomplete, trace.unreadable) == (1, 0), "prompt 9 has one response of two"
+    assert (trace.incomplete, trace.first_incomplete) == (1, 9), "prompt 9 has one response of two"
+    assert trace.unreadable == 0
 
 
 def test_a_header_alone_is_an_empty_trace(tmp_path: Path) -> None:
     trace = read_length_trace(written(tmp_path / "t", HEADER))
     assert trace.tokens.shape == (0, 2)
-    assert (len(trace.uids), trace.covered, trace.incomplete) == (0, 0, 0)
+    assert (len(trace.uids), trace.covered, trace.incomplete, trace.first_incomplete) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,17 @@ def test_prompts_that_are_not_in_the_file_any_more_are_as_long_as_the_others(run
     assert after["fixedSeconds"] == pytest.approx(before["fixedSeconds"], rel=0.1)
 
 
+def test_a_run_whose_prompts_all_lack_a_response_has_no_lengths(run: Path) -> None:
+    file = run / LENGTHS_FILE
+    _, *responses = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([msgspec.json.encode(TraceHeader(2, 2000)) + b"\n", *responses]))
+    text = fit_run(run)
+    assert f"\n# lengths: 0 prompts, without {len(responses):,} that lack a response (mostly long" in text
+    assert "lengths" not in yaml.safe_load(text)
+    file.unlink()
+    assert f"\n# lengths: {file} cannot be read; defaults\n" in fit_run(run)
+
+
 def test_steps_that_were_trained_again_cost_what_the_last_time_took(run: Path) -> None:
     before = fitted_trainer(run)
     # Steps 3 and 4 had been trained, slowly, before a trainer was lost: events of 0.0 came after that.

@@ -101,6 +101,17 @@ def test_recorded_lengths_are_taken_as_they_were(tmp_path: Path) -> None:
     assert f"lengths recorded in {file}, without the 7 groups that were taken out of it;" in text
 
 
+def test_what_a_trace_lacks_is_told_with_policies_and_sizes_and_on_the_page(tmp_path: Path) -> None:
+    file, page = trace(tmp_path, [[10, 20], [5], [7, 7]]), tmp_path / "page.html"
+    told = "Recorded lengths: 1 of 3 prompts lacks a response and is left out; what a run has"
+    for size, html in ((None, page), (4, None)):
+        text = forecast(Options(manifest(tmp_path), trace=file, seeds=1, steps=2, size=size, page=html))
+        assert f"\n\n{told}" in text and " 2 prompts stand for the 8 of 2 steps, each up to 4 times; " in text
+    assert f"<p>{told}" in page.read_text()
+    whole = trace(tmp_path, [[10, 20]] * 8)
+    assert "Recorded lengths" not in forecast(Options(manifest(tmp_path), trace=whole, seeds=1, steps=2))
+
+
 def test_lines_of_a_trace_that_are_no_json_are_told(tmp_path: Path) -> None:
     file = trace(tmp_path, [[10, 20], [5, 64]])
     lines = file.read_text().splitlines()
@@ -124,6 +135,7 @@ def test_lines_of_a_trace_that_are_no_json_are_told(tmp_path: Path) -> None:
             "has a response of 65 tokens (line 5), and spec.training.rollout.maxResponseTokens is 64",
         ),
         ([], 2, "holds no prompt with all its 2 responses"),
+        ([[5], [6]], 2, "holds no prompt with all its 2 responses: each of its 2 lacks some"),
     ],
 )
 def test_a_trace_of_another_job_is_refused(

@@ -41,7 +41,7 @@ def trace(groups: int = 200) -> LengthTrace:
     unknown = np.full(lengths.shape, np.nan)
     return LengthTrace(
         TraceHeader(SAMPLES, CAP), np.arange(groups), np.arange(groups), np.full(groups, 8, np.int32),
-        lengths, unknown, unknown, np.zeros(lengths.shape, np.int64), 0, 0, 0,
+        lengths, unknown, unknown, np.zeros(lengths.shape, np.int64), 0, 0, 0, 0,
     )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ RUN = Outcome(
 SHAPES = [EngineShape("fast", 8, None), EngineShape("heavy", 8, None)]
 
 
-def page(*found: Compared, shapes: list[EngineShape] = SHAPES, left_out: str = "") -> str:
-    return simulation_page("a<b", "2 engines", left_out, "lengths", found, "adaptive", shapes)
+def page(*found: Compared, shapes: list[EngineShape] = SHAPES, limits: tuple[str, ...] = ()) -> str:
+    return simulation_page("a<b", "2 engines", limits, "lengths", found, "adaptive", shapes)
 
 
 def rows(markup: str) -> list[str]:
@@ -71,9 +71,9 @@ def test_what_a_manifest_says_is_text() -> None:
 
 
 def test_what_is_not_simulated_is_told_before_the_drawings() -> None:
-    told = "<p>Not simulated: a &lt; b.</p><h2>"
-    assert told in page(Compared("adaptive", [RUN]), left_out="Not simulated: a < b.")
-    assert "<p></p>" not in page(Compared("adaptive", [RUN]))
+    told = "<p>Not simulated: a &lt; b.</p><p>c</p><h2>"
+    assert told in page(Compared("adaptive", [RUN]), limits=("Not simulated: a < b.", "c"))
+    assert "<p>" not in page(Compared("adaptive", [RUN]))
 
 
 def test_an_engine_runs_nothing_after_the_end() -> None:

@@ -1,0 +1,81 @@
+"""What people are told of a length trace that lacks prompts, or has few of them.
+
+Guarantees: says how much is missing and what that means for figures; says nothing of a trace that has a whole
+prompt for each one that is simulated. Pure.
+"""
+
+from rljob_runtime.data.length_trace import LengthTrace
+
+
+def remarks(trace: LengthTrace, steps: int, groups_per_step: int, seeds: int) -> str:
+    """On a simulation of so many steps and seeds with these lengths, of which there are some; "" where there
+    is nothing to say."""
+    found = [*_incomplete(trace), *_repeated(len(trace.uids), steps, groups_per_step, seeds)]
+    return f"Recorded lengths: {' '.join(found)}" if found else ""
+
+
+def _incomplete(trace: LengthTrace) -> list[str]:
+    if not trace.incomplete:
+        return []
+    total = len(trace.uids) + trace.incomplete
+    lack, are = ("lacks", "is") if trace.incomplete == 1 else ("lack", "are")
+    return [
+        f"{trace.incomplete:,} of {total:,} prompts {lack} a response and {are} left out"
+        f"{_first(trace)}; what a run has under way when it ends is mostly long, so that responses may be "
+        "longer than is simulated."
+    ]
+
+
+def _first(trace: LengthTrace) -> str:
+    return f", prompt {trace.first_incomplete} first" if trace.incomplete > 1 else ""
+
+
+def _repeated(count: int, steps: int, groups_per_step: int, seeds: int) -> list[str]:
+    needed = steps * groups_per_step
+    if count >= needed:
+        return []
+    each = f"each up to {-(-needed // count)} times" if count > 1 else f"{needed} times"
+    found = [
+        f"{_prompts(count)} for the {needed:,} of {steps} step{'s' * (steps > 1)}, {each}; a policy that "
+        "remembers the lengths of prompts knows them from the second time on."
+    ]
+    if count < groups_per_step and steps > 1:
+        found.append("That is less than one step has: steps hardly differ.")
+    if seeds > 1:
+        found.append(
+            "All seeds are the same."
+            if count == 1
+            else "Seeds differ only in which prompt comes first: other prompts may deviate more."
+        )
+    if (whole := count // groups_per_step) >= 1:
+        found.append(f"--steps {whole} repeats none.")
+    return found
+
+
+def _prompts(count: int) -> str:
+    return "1 prompt stands" if count == 1 else f"{count:,} prompts stand"
+
+
+def fit_note(file: str, trace: LengthTrace | None) -> str:
+    """What the assumed lengths rest on that `rljob trace fit` has from the trace in `file`; None: it cannot
+    be read."""
+    if trace is None:
+        return f"lengths: {file} cannot be read; defaults"
+    missing = []
+    if trace.header.removed:
+        missing.append(f"{trace.header.removed:,} that are not in the file any more")
+    if trace.incomplete:
+        missing.append(f"{trace.incomplete:,} that lack a response (mostly long ones)")
+    if trace.unreadable:
+        missing.append(trace.left_out)
+    without = f", without {', '.join(missing)}" if missing else ""
+    count = len(trace.uids)
+    found = f"lengths: {count:,} prompt{'s' * (count != 1)}{without}"
+    if not enough(trace):
+        return f"{found}: too few to fit; defaults"
+    return f"{found}; --trace {file} takes them as they were"
+
+
+def enough(trace: LengthTrace) -> bool:
+    """Whether it tells how lengths differ from prompt to prompt."""
+    return len(trace.uids) > 1
