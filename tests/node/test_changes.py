@@ -37,7 +37,6 @@ def test_pools_change_and_rollout_pods_and_the_operator_are_lost(cluster: Cluste
     run.kubectl("scale", "rlj", run.name, "--replicas=1")
     run.wait_pods("fastRollout", 1)
     assert run.wait_event("ScaledUp") and run.wait_event("ScaledDown")
-    assert not run.events("DrainTimedOut")
     run.wait_steps_more(2)
 
     for pool in ("fastRollout", "heavyRollout"):
@@ -51,11 +50,18 @@ def test_pools_change_and_rollout_pods_and_the_operator_are_lost(cluster: Cluste
         *("delete", "pods", "-n", OPERATOR_NAMESPACE, "--grace-period=0", "--force"),
         *(pod["metadata"]["name"] for pod in pods),
     )
-    run.kubectl("scale", "rlj", run.name, "--replicas=2")
-    run.wait_pods("fastRollout", 2)
+    run.patch({"pools": {"heavyRollout": {"replicas": 2}}})
+    run.wait_pods("heavyRollout", 2)
+    run.wait_steps_more(2)
+    with run.walking():  # its engines have responses again and again meanwhile
+        run.patch({"pools": {"heavyRollout": {"replicas": 1}}})
+        run.wait_pods("heavyRollout", 1)
 
     run.hurry()
     status = run.wait_phase("Complete", END_SECONDS)["status"]
+    assert "heavy-rollout 1 → 2" in run.events("ScaledUp")
+    assert "heavy-rollout: 1 removed, 1 wanted" in run.events("ScaledDown")
+    assert not run.events("DrainTimedOut")
     assert status["restarts"] == status["failures"] == 0
     assert_every_prompt_once(run, STEPS)
 
