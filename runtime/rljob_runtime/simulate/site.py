@@ -42,7 +42,9 @@ class Sizes:
         return cls(pools.trainer.replicas, pools.fast_rollout.replicas, pools.heavy_rollout.replicas)
 
     def applied(self, spec: Spec) -> Spec:
-        """The job with pools of these sizes, and without bounds on them."""
+        """The job with pools of these sizes, and without bounds on them; as it is with its own."""
+        if self == Sizes.of(spec):
+            return spec
         pools = spec.pools
         free: dict[str, Any] = {"min_replicas": None, "max_replicas": None}
         return spec.model_copy(
@@ -155,12 +157,14 @@ class Site:
     def physics(self) -> Physics:
         """How the engines behave."""
         engines, moves = self.assumptions.engines, self.assumptions.moves
+        alone = not self.spec.pools.fast_rollout.replicas
+        step = engines.heavy if alone and engines.heavy is not None else engines.fast
         return Physics(
             lockstep=engines.lockstep,
             admission_seconds=engines.admission_seconds,
             copy_bytes_per_second=moves.copy_bytes_per_second,
             kv_bytes_per_token=moves.kv_bytes_per_token,
-            report_seconds=max(0.1, engines.fast.fixed_seconds * self.mean_tokens / _REPORTS),
+            report_seconds=max(0.1, step.fixed_seconds * self.mean_tokens / _REPORTS),
         )
 
     def job(self) -> JobModel:

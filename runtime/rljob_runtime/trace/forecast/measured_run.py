@@ -42,9 +42,11 @@ class MeasuredRun:
     trace: LengthTrace
     rate: float
     """Samples trained per second."""
-    knows_heavy: bool
-    """Whether it is known what an engine of the heavy pool costs: it has as many accelerators as a fast one,
+    knows_fast: bool
+    """Whether it is known what an engine of the fast pool costs: it has as many accelerators as a heavy one,
     or there was one."""
+    knows_heavy: bool
+    """The same of the heavy pool."""
     knows_trainer: bool
     """Whether the part of a training step that takes as long whatever is trained can be told from that for
     each token; if not, nothing is known of a trainer of another size."""
@@ -64,11 +66,12 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         return None
     found = read_run(run, trace, first)
     trainer = fit_trainer(run, found, spec)
-    heavy = spec.pools.heavy_rollout
-    alike = heavy.accelerators_per_worker == spec.pools.fast_rollout.accelerators_per_worker
-    pools = {"fast": ["fast", "heavy"]} if alike else {"fast": ["fast"], "heavy": ["heavy"]}
-    if not heavy.replicas:
-        pools.pop("heavy", None)
+    fast, heavy = spec.pools.fast_rollout, spec.pools.heavy_rollout
+    alike = heavy.accelerators_per_worker == fast.accelerators_per_worker
+    if alike:
+        pools = {"fast": ["fast", "heavy"]}
+    else:
+        pools = {name: [name] for name, pool in (("fast", fast), ("heavy", heavy)) if pool.replicas}
     fits = {name: fit_engines(found.working(names)) for name, names in pools.items()}
     engines = {
         name: fit
@@ -87,7 +90,8 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
             "lengths": lengths(trace),
         }
     )
-    return MeasuredRun(assumptions, trace, rate, alike or "heavy" in engines, trainer.r_squared >= _LEAST_FIT)
+    knows_fast, knows_heavy = (alike or name in engines for name in ("fast", "heavy"))
+    return MeasuredRun(assumptions, trace, rate, knows_fast, knows_heavy, trainer.r_squared >= _LEAST_FIT)
 
 
 def first_step(analysis: Analysis) -> int:

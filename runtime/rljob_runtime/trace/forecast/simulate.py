@@ -137,7 +137,7 @@ def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
         f"{now.accelerators(site.spec)} accelerators."
     )
     return _paragraphs(
-        text.sizes(found, options.size),
+        text.sizes(found, options.size, now),
         own,
         *_limits(site, trace, options),
         _assumed(site, trace, options),

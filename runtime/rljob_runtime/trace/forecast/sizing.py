@@ -16,6 +16,7 @@ from rljob_api.job import Spec
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.requests import Action
 from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.assumptions import Engines
 from rljob_runtime.simulate.compare import Draw, Spread, best_sizes
 from rljob_runtime.simulate.job import simulate_job
 from rljob_runtime.simulate.outcome import Outcome
@@ -118,9 +119,6 @@ def propose(
     steps = max(_STEPS[0], min(_STEPS[1], _RESPONSES // each))
     site = TimedSite(spec, measured.assumptions, steps, Clock(now, began + _SEARCH * seconds))
     sizes, draw = Sizes.of(spec), recorded(measured.trace)
-    if not sizes.fast:
-        # A job of the heavy pool alone: the sizes that are tried all have fast engines.
-        return None
     accelerators = sizes.accelerators(spec)
     unfinished = Unfinished(accelerators)
     try:
@@ -130,8 +128,8 @@ def propose(
     misfit = abs(math.log(simulated / measured.rate))
     if misfit > _MISFIT:
         return None
-    whole = _search(site, draw, accelerators, None if measured.knows_trainer else sizes.trainer)
-    best = best_of(site.rates, sizes, measured.knows_heavy)
+    whole = _search(site, draw, accelerators, lambda other: told(measured, sizes, other))
+    best = best_of(site.rates, sizes)
     if best is None:
         return None if whole else unfinished
     gains = _gains(replace(site, clock=Clock(now, began + seconds)), draw, sizes, best)
@@ -140,14 +138,14 @@ def propose(
     if not worth(gains, misfit):
         return None
     gain = Spread(statistics.mean(gains), _standard_error(gains))
-    knows_caches = measured.assumptions.engines.fast.kv_tokens is not None
-    return Proposal(sizes, best, accelerators, gain, len(gains), simulated, measured.rate, knows_caches)
+    caches = knows_caches(measured.assumptions.engines, (sizes, best))
+    return Proposal(sizes, best, accelerators, gain, len(gains), simulated, measured.rate, caches)
 
 
-def _search(site: TimedSite, draw: Draw, accelerators: int, trainers: int | None) -> bool:
+def _search(site: TimedSite, draw: Draw, accelerators: int, suits: Callable[[Sizes], bool]) -> bool:
     """Try sizes, which `site.rates` has then; whether the time sufficed."""
     try:
-        best_sizes(site, draw, (0,), accelerators, trainers)
+        best_sizes(site, draw, (0,), accelerators, suits)
     except OutOfTime:
         return False
     return True
@@ -171,16 +169,28 @@ def _gains(site: TimedSite, draw: Draw, now: Sizes, then: Sizes) -> list[float]:
     return gains
 
 
-def best_of(rates: Mapping[Sizes, float], now: Sizes, knows_heavy: bool) -> Sizes | None:
-    """Of the sizes that were tried the fastest that is worth a closer look. No trainer of more than twice the
-    size: how it shares its work was not measured that far; and no heavy pool whose engines nobody knows."""
-    near = {
-        sizes: rate
-        for sizes, rate in rates.items()
-        if sizes.trainer <= 2 * now.trainer and (knows_heavy or not sizes.heavy)
-    }
-    best = max(near, key=lambda sizes: near[sizes])
-    return best if near[best] > (1 + _LEAST_GAIN) * near[now] else None
+def told(measured: MeasuredRun, now: Sizes, other: Sizes) -> bool:
+    """Whether a run with the sizes `now` tells how fast others are. No trainer of more than twice the size:
+    how it shares its work was not measured that far; and no pool whose engines nobody knows."""
+    return (
+        (other.trainer <= 2 * now.trainer if measured.knows_trainer else other.trainer == now.trainer)
+        and (measured.knows_fast or not other.fast)
+        and (measured.knows_heavy or not other.heavy)
+    )
+
+
+def knows_caches(engines: Engines, tried: Sequence[Sizes]) -> bool:
+    """Whether engines of the pools that any of these sizes have said how much their KV caches hold."""
+    used = [engines.fast] if any(sizes.fast for sizes in tried) else []
+    if any(sizes.heavy for sizes in tried):
+        used.append(engines.heavy or engines.fast)
+    return all(cost.kv_tokens is not None for cost in used)
+
+
+def best_of(rates: Mapping[Sizes, float], now: Sizes) -> Sizes | None:
+    """Of the sizes that were tried the fastest, where it is worth a closer look."""
+    best = max(rates, key=lambda sizes: rates[sizes])
+    return best if rates[best] > (1 + _LEAST_GAIN) * rates[now] else None
 
 
 def worth(gains: Sequence[float], misfit: float) -> bool:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from rljob_runtime.simulate.cluster import Line
-from rljob_runtime.simulate.compare import Compared, Sized, Spread
+from rljob_runtime.simulate.compare import BestSizes, Compared, Spread
 from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.site import Sizes
 
 _WIDTH = 64
 """Cells of a timeline."""
@@ -49,17 +50,21 @@ def comparison_rows(found: Sequence[Compared], own: str) -> list[list[str]]:
     return rows
 
 
-def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
-    """The best pool sizes, a line for each."""
+def sizes(found: BestSizes, accelerators: int, own: Sizes) -> str:
+    """The best pool sizes, a line for each, the job's own ones with a star."""
     rows = [["trainer", "fast", "heavy", "samples/s", "engines idle %"]]
     rows += [
         [
-            str(each.sizes.trainer), str(each.sizes.fast), str(each.sizes.heavy),
+            f"{each.sizes.trainer}{' *' * (each.sizes == own)}", str(each.sizes.fast), str(each.sizes.heavy),
             f"{each.samples_per_second:.3g}", f"{100 * each.idle:.1f}",
         ]
-        for each in found[:shown]
+        for each in found.fastest
     ]  # fmt: skip
-    return f"Workers of each pool with {accelerators} accelerators, the fastest first:\n{table(rows)}"
+    star = "\n* the job's" * any(each.sizes == own for each in found.fastest)
+    return (
+        f"Workers of each pool with {accelerators} accelerators, the fastest first, of {found.tried} sizes "
+        f"that were tried:\n{table(rows)}{star}"
+    )
 
 
 def timeline(outcome: Outcome, pools: Sequence[str], limits: Sequence[int]) -> str:

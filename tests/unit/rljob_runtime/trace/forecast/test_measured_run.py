@@ -43,6 +43,25 @@ def test_a_run_tells_its_costs_its_lengths_and_its_speed(tmp_path: Path) -> None
     assert not found.knows_trainer, "its steps take as long whatever they train"
 
 
+@pytest.mark.parametrize(
+    ("fast", "heavy", "each", "knows_fast"),
+    [(0, 2, 2, False), (0, 2, 1, True), (2, 1, 2, True)],
+    ids=["heavy alone", "heavy alone, of the same kind", "both"],
+)
+def test_it_knows_the_engines_of_pools_that_it_had(
+    tmp_path: Path, fast: int, heavy: int, each: int, knows_fast: bool
+) -> None:
+    pool = f"{{replicas: {heavy}, acceleratorsPerWorker: {each}}}"
+    pools = f"fastRollout: {{replicas: {fast}}}, heavyRollout: {pool}"
+    manifest = re.sub("fastRollout: .*}}", pools + "}", ON_GPUS)
+    found = measured_run(*run_of(tmp_path, Job(24, fast, heavy, by_length=True), manifest))
+    assert found is not None and found.knows_heavy and found.knows_fast is knows_fast
+    engines = found.assumptions.engines
+    cost = engines.fast if knows_fast else engines.heavy
+    assert cost is not None
+    assert cost.fixed_seconds + 8 * cost.seconds_per_request == pytest.approx(0.01, rel=0.15)
+
+
 @pytest.mark.parametrize(("said", "known"), [(500_000, 500_000), (3, None), (None, None)])
 def test_it_knows_how_much_a_cache_holds_where_engines_said_so(
     tmp_path: Path, said: int | None, known: int | None

@@ -11,11 +11,19 @@ import pytest
 from rljob_api import RLJob
 from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LengthTrace, TraceHeader
-from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.assumptions import Assumptions, Engines
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.simulate.workload import LengthModel
 from rljob_runtime.trace.forecast.measured_run import MeasuredRun
-from rljob_runtime.trace.forecast.sizing import Proposal, Unfinished, best_of, propose, worth
+from rljob_runtime.trace.forecast.sizing import (
+    Proposal,
+    Unfinished,
+    best_of,
+    knows_caches,
+    propose,
+    told,
+    worth,
+)
 from rljob_runtime.trace.forecast.workloads import recorded
 from tests.support.jobs import job
 
@@ -62,7 +70,7 @@ def measured(of: Spec, trainer_seconds: float = 0.05, off: float = 1.0, **known:
     """A run of which the simulator is right, but for a factor."""
     found = assumptions(trainer_seconds)
     rate = Site(of, found, 12).run(recorded(trace())(Site(of, found, 12), 0)).samples_per_second
-    made = MeasuredRun(found, trace(), rate * off, knows_heavy=True, knows_trainer=True)
+    made = MeasuredRun(found, trace(), rate * off, knows_fast=True, knows_heavy=True, knows_trainer=True)
     return replace(made, **known)
 
 
@@ -106,9 +114,12 @@ def test_nothing_is_proposed_where_the_simulator_is_off(off: float) -> None:
     assert propose(of, measured(of, off=off), 10.0, now=never()) is None
 
 
-def test_a_job_without_fast_engines_is_left_alone() -> None:
-    of = spec(4, 2)
-    assert propose(spec(4, 0, 2), measured(of), 10.0, now=never()) is None
+@pytest.mark.parametrize("knows_fast", [True, False])
+def test_a_job_without_a_fast_pool_is_proposed_sizes_of_which_the_run_tells(knows_fast: bool) -> None:
+    of = spec(4, 0, 2, acceleratorsPerWorker=1 if knows_fast else 2)
+    found = propose(of, measured(of, knows_fast=knows_fast), 10.0, now=never())
+    assert isinstance(found, Proposal) and found.now == Sizes(4, 0, 2)
+    assert found.then.trainer < 4 and (knows_fast or not found.then.fast)
 
 
 def test_a_trainer_of_which_nothing_is_known_stays_as_it_is() -> None:
@@ -155,18 +166,48 @@ NOW = Sizes(2, 4, 0)
 
 
 @pytest.mark.parametrize(
-    ("tried", "knows_heavy", "best"),
+    ("tried", "best"),
     [
-        ({}, True, None),
-        ({Sizes(1, 5, 0): 104.0}, True, None),
-        ({Sizes(1, 5, 0): 110.0, Sizes(3, 3, 0): 120.0}, True, Sizes(3, 3, 0)),
-        ({Sizes(1, 5, 0): 110.0, Sizes(5, 1, 0): 200.0}, True, Sizes(1, 5, 0)),
-        ({Sizes(1, 3, 2): 150.0, Sizes(1, 5, 0): 110.0}, True, Sizes(1, 3, 2)),
-        ({Sizes(1, 3, 2): 150.0, Sizes(1, 5, 0): 110.0}, False, Sizes(1, 5, 0)),
+        ({}, None),
+        ({Sizes(1, 5, 0): 104.0}, None),
+        ({Sizes(1, 5, 0): 110.0, Sizes(3, 3, 0): 120.0}, Sizes(3, 3, 0)),
     ],
-    ids=["none tried", "no better", "the best", "too far", "heavy", "heavy, of which nothing is known"],
+    ids=["none tried", "no better", "the best"],
 )
-def test_which_sizes_are_looked_at_closer(
-    tried: dict[Sizes, float], knows_heavy: bool, best: Sizes | None
+def test_which_sizes_are_looked_at_closer(tried: dict[Sizes, float], best: Sizes | None) -> None:
+    assert best_of({NOW: 100.0, **tried}, NOW) == best
+
+
+@pytest.mark.parametrize(
+    ("other", "known", "expected"),
+    [
+        (Sizes(4, 2, 0), {}, True),
+        (Sizes(5, 1, 0), {}, False),
+        (Sizes(1, 5, 0), {"knows_trainer": False}, False),
+        (Sizes(2, 2, 2), {"knows_trainer": False}, True),
+        (Sizes(1, 3, 2), {"knows_heavy": False}, False),
+        (Sizes(1, 5, 0), {"knows_heavy": False}, True),
+        (Sizes(1, 1, 4), {"knows_fast": False}, False),
+        (Sizes(2, 0, 4), {"knows_fast": False}, True),
+    ],
+)
+def test_a_run_tells_of_sizes_whose_costs_it_measured(
+    other: Sizes, known: dict[str, bool], expected: bool
 ) -> None:
-    assert best_of({NOW: 100.0, **tried}, NOW, knows_heavy) == best
+    assert told(measured(spec(2, 4), **known), NOW, other) is expected
+
+
+@pytest.mark.parametrize(
+    ("engines", "tried", "expected"),
+    [
+        ({"fast": {"kvTokens": 9}}, NOW, True),
+        ({"fast": {"kvTokens": None}}, NOW, False),
+        ({"fast": {"kvTokens": None}}, Sizes(2, 0, 2), False),
+        ({"fast": {"kvTokens": None}, "heavy": {"kvTokens": 9}}, Sizes(2, 0, 2), True),
+        ({"heavy": {"kvTokens": None}}, Sizes(2, 2, 2), False),
+    ],
+)
+def test_caches_are_known_where_engines_of_the_pools_that_are_used_said_so(
+    engines: dict[str, Any], tried: Sizes, expected: bool
+) -> None:
+    assert knows_caches(Engines.model_validate(engines), [tried, tried]) is expected
