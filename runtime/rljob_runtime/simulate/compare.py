@@ -104,18 +104,19 @@ def best_sizes(
     room = Room(site.spec, accelerators, suits)
     if (problem := room.problem) is not None:
         raise ValueError(problem)
-    rates = search(room, lambda sizes: _sized(site, draw, seeds[:1], sizes).samples_per_second)
+    rates = search(room, lambda sizes: sized_as(site, draw, seeds[:1], sizes).samples_per_second)
     if not rates:
         raise ValueError(f"no pools of {accelerators} accelerators fit the job: {room.refusal}")
     fastest = sorted(rates, key=lambda sizes: -rates[sizes])[:_COMPARED]
     own = Sizes.of(site.spec)
     if own in rates and own not in fastest:
         fastest.append(own)
-    found = [_sized(site, draw, seeds, sizes) for sizes in fastest]
+    found = [sized_as(site, draw, seeds, sizes) for sizes in fastest]
     return BestSizes(sorted(found, key=lambda sized: -sized.samples_per_second), len(rates))
 
 
-def _sized(site: Site, draw: Draw, seeds: Sequence[int], sizes: Sizes) -> Sized:
+def sized_as(site: Site, draw: Draw, seeds: Sequence[int], sizes: Sizes) -> Sized:
+    """What pools of these sizes come to on the workloads of these seeds."""
     sized = replace(site, spec=sizes.applied(site.spec))
     found = [sized.run(draw(sized, seed)) for seed in seeds]
     return Sized(

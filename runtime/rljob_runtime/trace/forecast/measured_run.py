@@ -11,6 +11,7 @@ from rljob_api.job import Spec
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.forecast.bounded import bounded
 from rljob_runtime.trace.forecast.engine_fit import fit_engines
 from rljob_runtime.trace.forecast.run_fit import (
     engines_values,
@@ -80,7 +81,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
     }
     if trainer is None or len(engines) < len(fits):
         return None
-    assumptions = Assumptions.model_validate(
+    values, _ = bounded(
         {
             "engines": engines_values(engines, {name: found.cache(pools[name]) for name in engines}),
             "trainer": trainer_values(trainer),
@@ -90,6 +91,7 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
             "lengths": lengths(trace),
         }
     )
+    assumptions = Assumptions.model_validate(values)
     knows_fast, knows_heavy = (alike or name in engines for name in ("fast", "heavy"))
     return MeasuredRun(assumptions, trace, rate, knows_fast, knows_heavy, trainer.r_squared >= _LEAST_FIT)
 

@@ -22,7 +22,9 @@ from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.windows import superseded
+from rljob_runtime.trace.forecast.bounded import bounded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
+from rljob_runtime.trace.forecast.text import counted
 from rljob_runtime.trace.forecast.trace_remarks import enough, fit_note
 from rljob_runtime.trace.forecast.weight_fit import WeightFit, fit_weights
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
@@ -37,6 +39,8 @@ _LOADS = frozenset({"weight_pause", "weight_load", "weight_resume"})
 """Events of an engine that stands still for new weights."""
 _COUNTS = {"tokens": 0, "length": 0, "uid": -1}
 """What an attempt's event is recorded with, and what is taken where it lacks it."""
+_UNFITTED = {"fast": "defaults, of an 8 B model on an H200", "heavy": "follows from a fast one"}
+"""What the simulator takes for the engines of a pool that no fit tells of."""
 _MOST_CACHE = 1_000_000_000_000
 """Tokens; what an engine said beyond that is nonsense."""
 _FEWEST_STEPS = 3
@@ -261,12 +265,14 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None, spec: Spec |
         if by_worker and (fit := fit_engines(by_worker)) is not None:
             timeless = f"; left out: {fit.timeless:,} that took no time" if fit.timeless else ""
             notes.append(
-                f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
+                f"# engines.{pool}: {fit.attempts:,} attempts on {counted(len(by_worker), 'engine')}, "
                 f"R² of their durations {fit.r_squared:.3f}{timeless}"
             )
             fits[pool] = fit
         elif by_worker:
-            notes.append(f"# engines.{pool}: too few attempts to fit; defaults")
+            notes.append(f"# engines.{pool}: too few attempts to fit; {_UNFITTED[pool]}")
+        elif pool == "fast" or (spec is not None and spec.pools.heavy_rollout.replicas):
+            notes.append(f"# engines.{pool}: no attempt; {_UNFITTED[pool]}")
     if fits:
         caches = {pool: found.cache([pool]) for pool in fits}
         unknown = " and ".join(pool for pool in fits if caches[pool] is None)
@@ -280,7 +286,7 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None, spec: Spec |
         values["trainer"] = trainer_values(trainer)
         idle = trainer.ranks - trainer.busy
         notes.append(
-            f"# trainer: {trainer.steps} steps of {trainer.ranks} ranks"
+            f"# trainer: {trainer.steps} steps of {counted(trainer.ranks, 'rank')}"
             + (f", {idle} of them without samples" if idle else "")
             + f", R² of their seconds {trainer.r_squared:.3f}"
         )
@@ -293,6 +299,8 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None, spec: Spec |
     if trace is not None and enough(trace):
         values["lengths"] = lengths(trace)
     notes.append(f"# {fit_note(str(folder / LENGTHS_FILE), trace)}")
+    values, out_of_bounds = bounded(values)
+    notes += out_of_bounds
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
     return "\n".join(notes) + "\n" + body
 
@@ -301,11 +309,11 @@ def _weight_notes(found: Recorded) -> list[str]:
     """What the figures of weights rest on."""
     if not found.loads:
         return []
-    sync = f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine"
+    sync = f"# weightSyncSeconds: mean of {counted(found.loads, 'update')} of an engine"
     names = "# weightPublishSeconds, weightDeliverySeconds"
     if (fit := found.weights) is None:
         return [f"{names}: no version was seen from the trainer to an engine; defaults", sync]
-    return [f"{names}: medians of {fit.versions:,} versions", sync]
+    return [f"{names}: medians of {counted(fit.versions, 'version')}", sync]
 
 
 def engines_values(fits: Mapping[str, EngineFit], caches: Mapping[str, int | None]) -> dict[str, object]:

@@ -5,7 +5,7 @@ known is printed with the result, and so is what of the job is not simulated; wh
 `ManifestError` or, for recorded lengths, `LengthTraceError`, which name the file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rljob_api.errors import Problem
@@ -160,18 +160,19 @@ def _limits(site: Site, trace: LengthTrace | None, options: Options) -> list[str
 def _heading(site: Site, options: Options) -> str:
     spec, sizes = site.spec, Sizes.of(site.spec)
     training = spec.training
+    step = f"{text.counted(training.groups_per_step, 'prompt')} of "
+    step += f"{text.counted(training.rollout.samples_per_prompt, 'response')} a step"
     return (
-        f"{sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy "
-        f"workers; {training.groups_per_step} prompts of {training.rollout.samples_per_prompt} responses a "
-        f"step, bound {training.async_.max_staleness:g}; {site.steps} step{'s' * (site.steps > 1)}, "
-        f"{options.seeds} seed{'s' * (options.seeds > 1)}"
+        f"{sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy workers; {step}, bound "
+        f"{training.async_.max_staleness:g}; {text.counted(site.steps, 'step')}, "
+        f"{text.counted(options.seeds, 'seed')}"
     )
 
 
 def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
     """What the figures rest on."""
     assumed = site.assumptions
-    fast, trainer, job = assumed.engines.fast, assumed.trainer, site.job()
+    trainer, job = assumed.trainer, site.job()
     lengths = (
         f"lengths recorded in {options.trace}{_without(trace)}"
         if trace is not None
@@ -189,13 +190,25 @@ def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
         else "the trainer going on once it is published"
     )
     return (
-        f"Assumed ({where}): {lengths}; a decode step of {1000 * fast.fixed_seconds:.3g} ms + "
-        f"{1e6 * fast.seconds_per_request:.3g} µs a request + {1e9 * fast.seconds_per_kv_token:.3g} ns a KV "
-        f"token; training {trainer.seconds_per_step:.3g} s + {1e6 * trainer.seconds_per_token:.3g} µs a "
+        f"Assumed ({where}): {lengths}; a decode step {_decode_steps(site, options)}; "
+        f"training {trainer.seconds_per_step:.3g} s + {1e6 * trainer.seconds_per_token:.3g} µs a "
         f"token on one accelerator; a version of the weights {job.publish_seconds:.3g} s to publish, "
         f"{job.delivery_seconds:.3g} s until engines begin to load it and {job.sync_seconds:.3g} s to load, "
         f"{trainer_does}. --assumptions FILE changes them; `rljob trace fit RUN` prints what a run measured."
     )
+
+
+def _decode_steps(site: Site, options: Options) -> str:
+    """What a decode step costs, on engines of the pools that are simulated."""
+    own = Sizes.of(site.spec)
+    counts = (own.fast, own.heavy) if options.size is None else (1, 1)
+    shapes = replace(site, spec=Sizes(1, 1, 1).applied(site.spec)).shapes()
+    costs = {
+        shape.pool: text.decode_step(shape.cost) for shape, count in zip(shapes, counts, strict=True) if count
+    }
+    if len(set(costs.values())) == 1:
+        return next(iter(costs.values()))
+    return ", ".join(f"{cost} on a {pool} engine" for pool, cost in costs.items())
 
 
 def _without(trace: LengthTrace) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.simulate.cluster import Line
 from rljob_runtime.simulate.compare import BestSizes, Compared, Spread
 from rljob_runtime.simulate.outcome import Outcome
@@ -33,6 +34,19 @@ _COLUMNS: tuple[tuple[str, Callable[[Outcome], float], str], ...] = (
     ("tokens dropped %", lambda each: 100 * each.wasted_tokens / max(1, each.tokens), ".1f"),
     ("pushed out", lambda each: each.pushed_out, ".0f"),
 )
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 step", "1,200 steps"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def decode_step(cost: StepCost) -> str:
+    """What a decode step costs."""
+    return (
+        f"of {1000 * cost.fixed:.3g} ms + {1e6 * cost.per_request:.3g} µs a request + "
+        f"{1e9 * cost.per_kv_token:.3g} ns a KV token"
+    )
 
 
 def comparison(found: Sequence[Compared], own: str) -> str:

@@ -322,6 +322,50 @@ def test_what_a_run_does_not_tell_is_left_at_its_default(run: Path) -> None:
     assert set(yaml.safe_load(text)) == {"engines", "weightSyncSeconds"}
 
 
+@pytest.mark.parametrize(("pool", "unfitted"), [("heavy", "fast"), ("fast", None)])
+def test_engines_of_a_pool_that_the_run_did_not_have_are_said_to_be_defaults(
+    tmp_path: Path, pool: str, unfitted: str | None
+) -> None:
+    log = EventLog(tmp_path / EVENTS_FOLDER, 0, f"{pool}-0", pool)
+    for attempt in simulated_attempts(COST, engines=1, groups=60, seed=1)[0]:
+        seconds = attempt.end - attempt.begin
+        log.add("generate", 0, attempt.begin, seconds, tokens=attempt.tokens, length=attempt.tokens)
+    log.flush()
+    text = fit_run(tmp_path)
+    assert " attempts on 1 engine, R²" in text
+    assert set(yaml.safe_load(text)["engines"]) == {pool, "admissionSeconds"}
+    assert ("# engines.fast: no attempt; defaults, of an 8 B model on an H200" in text) == bool(unfitted)
+    assert "# engines.heavy: no attempt" not in text
+    (tmp_path / MANIFEST).write_text(yaml.safe_dump(job({"pools.heavyRollout.replicas": 1})))
+    no_heavy = "# engines.heavy: no attempt; follows from a fast one"
+    assert (no_heavy in fit_run(tmp_path)) == (pool == "fast")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "prompt", "notes"),
+    [
+        ([1, 1_000_000], 200, ["lengths.betweenPrompts: 6.925 was measured, and 4 is the most allowed"]),
+        (
+            [5, 5],
+            2_000_000_000,
+            ["lengths.promptTokens: 2,000,000,000 was measured, and 1,048,576 is the most allowed"],
+        ),
+        ([5, 50], 200, []),
+    ],
+    ids=["of very different lengths", "with long prompts", "of usual lengths"],
+)
+def test_lengths_beyond_what_is_allowed_are_the_most_that_is_and_said_so(
+    run: Path, tokens: list[int], prompt: int, notes: list[str]
+) -> None:
+    lines = [TraceHeader(1, 1_048_576)]
+    lines += [ResponseLine(uid, 0, tokens[uid % 2], prompt_tokens=prompt) for uid in range(200)]
+    (run / LENGTHS_FILE).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    file = run / "measured.yaml"
+    file.write_text(text := fit_run(run))
+    read_assumptions(file)
+    assert [line[2:] for line in text.splitlines() if "was measured" in line] == notes
+
+
 def test_a_run_without_events_has_nothing_to_fit(tmp_path: Path) -> None:
     with pytest.raises(NothingToFit, match=r"has no generate event: was training.profiling.events false\?"):
         fit_run(tmp_path)

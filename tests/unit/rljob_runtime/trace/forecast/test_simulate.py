@@ -79,6 +79,41 @@ def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None
     assert "a mean of 16 tokens" in text
 
 
+FAST_STEP = "of 8 ms + 20 µs a request + 43 ns a KV token"
+
+
+@pytest.mark.parametrize(
+    ("pools", "assumed", "size", "told"),
+    [
+        ((2, 1, 1), {}, None, f"{FAST_STEP};"),
+        ((2, 0, 4), {}, None, f"{FAST_STEP};"),
+        (
+            (2, 1, 4), {}, None,
+            f"{FAST_STEP} on a fast engine, of 3.03 ms + 7.58 µs a request + 16.3 ns a KV token on a heavy "
+            "engine;",
+        ),
+        ((2, 0, 1), {"fixedSeconds": 0.003}, 3, f"{FAST_STEP} on a fast engine, of 3 ms + 20 µs a request"),
+        ((0, 1, 1), {"fixedSeconds": 0.003}, None, "of 3 ms + 20 µs a request + 43 ns a KV token;"),
+    ],
+    ids=["alike", "no heavy pool", "larger heavy engines", "sizes with either pool", "a heavy pool alone"],
+)  # fmt: skip
+def test_what_engines_cost_is_told_of_those_that_are_simulated(
+    tmp_path: Path, pools: tuple[int, int, int], assumed: dict[str, Any], size: int | None, told: str
+) -> None:
+    """`pools`: fast and heavy engines, and accelerators of a heavy one."""
+    file = tmp_path / "assume.yaml"
+    file.write_text(yaml.safe_dump({"engines": {"heavy": assumed}} if assumed else {}))
+    changes = {
+        "accelerator": "nvidia",
+        "training.schedule.promptsPerBatch": 1,
+        "pools.fastRollout.replicas": pools[0],
+        "pools.heavyRollout": {"replicas": pools[1], "acceleratorsPerWorker": pools[2]},
+    }
+    text = forecast(Options(manifest(tmp_path, changes), assumptions=file, seeds=1, steps=1, size=size))
+    assert f"; a decode step {told}" in text
+    assert ("; 1 prompt of 2 responses a step, bound 1; 1 step, 1 seed" in text) == (size is None)
+
+
 def test_what_of_the_job_is_not_simulated_is_told_with_policies_and_with_sizes(tmp_path: Path) -> None:
     file = manifest(tmp_path, {"training.rollout.overSampling": {"rate": 0.25}})
     for size in (None, 4):
@@ -250,9 +285,9 @@ def test_no_size_has_more_accelerators_than_there_are() -> None:
 @pytest.mark.parametrize(
     ("heavy", "own", "assumed"),
     [
-        (4, (8, 0, 2), {}),
+        (4, (4, 0, 2), {}),
         (4, (1, 2, 1), QUICK),
-        (2, (8, 0, 4), {}),
+        (2, (6, 0, 3), {}),
         (4, (1, 2, 1), {**QUICK, "engines": {"heavy": {"fixedSeconds": 0.004, "secondsPerRequest": 1e-4}}}),
     ],
     ids=["no fast pool", "a quick trainer", "two accelerators a worker", "both pools"],
@@ -260,7 +295,7 @@ def test_no_size_has_more_accelerators_than_there_are() -> None:
 def test_no_sizes_are_much_faster_than_those_that_are_found(
     heavy: int, own: tuple[int, int, int], assumed: dict[str, Any]
 ) -> None:
-    """With 16 accelerators, beside all sizes that have no accelerator left, or no fast pool."""
+    """With 12 accelerators, beside all sizes that have no accelerator left, or no fast pool."""
     where = site(
         {
             "accelerator": "nvidia",
@@ -277,12 +312,12 @@ def test_no_sizes_are_much_faster_than_those_that_are_found(
         sized = replace(where, spec=sizes.applied(where.spec))
         return sized.run(drawn(sized, 0)).samples_per_second
 
-    found = best_sizes(where, drawn, [0], 16)
-    splits = [(trainer, count) for trainer in range(1, 16) for count in range((16 - trainer) // heavy + 1)]
+    found = best_sizes(where, drawn, [0], 12)
+    splits = [(trainer, count) for trainer in range(1, 12) for count in range((12 - trainer) // heavy + 1)]
     known = {
         Sizes(trainer, fast, count)
         for trainer, count in splits
-        for fast in {16 - trainer - heavy * count, 0}
+        for fast in {12 - trainer - heavy * count, 0}
         if fast + count
     }
     best = max(map(rate, known))
