@@ -98,21 +98,23 @@ def best_sizes(
     suits: Callable[[Sizes], bool] = lambda _: True,
 ) -> BestSizes:
     """The fastest pool sizes with at most so many accelerators, of those that `search` tries on the workload
-    of the first seed; the job's own ones among them, where they suffice for those. The job may have each of
-    them, and each `suits`. Raises `ValueError` where the accelerators do not suffice for a trainer and an
-    engine, are more than pools may have, or no sizes fit the job's settings."""
+    of the first seed; the job's own ones among them, where they suffice for those. Of equally fast ones those
+    with fewer heavy workers go first. The job may have each of them, and each `suits`. Raises `ValueError`
+    where the accelerators do not suffice for a trainer and an engine, are more than pools may have, or no
+    sizes fit the job's settings."""
     room = Room(site.spec, accelerators, suits)
     if (problem := room.problem) is not None:
         raise ValueError(problem)
     rates = search(room, lambda sizes: sized_as(site, draw, seeds[:1], sizes).samples_per_second)
     if not rates:
         raise ValueError(f"no pools of {accelerators} accelerators fit the job: {room.refusal}")
-    fastest = sorted(rates, key=lambda sizes: -rates[sizes])[:_COMPARED]
+    fastest = sorted(rates, key=lambda sizes: (-rates[sizes], sizes.heavy))[:_COMPARED]
     own = Sizes.of(site.spec)
     if own in rates and own not in fastest:
         fastest.append(own)
     found = [sized_as(site, draw, seeds, sizes) for sizes in fastest]
-    return BestSizes(sorted(found, key=lambda sized: -sized.samples_per_second), len(rates))
+    found.sort(key=lambda sized: (-sized.samples_per_second, sized.sizes.heavy))
+    return BestSizes(found, len(rates))
 
 
 def sized_as(site: Site, draw: Draw, seeds: Sequence[int], sizes: Sizes) -> Sized:

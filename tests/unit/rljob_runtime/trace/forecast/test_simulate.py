@@ -326,6 +326,13 @@ def test_no_sizes_are_much_faster_than_those_that_are_found(
     assert found.tried <= 48
 
 
+def test_of_sizes_that_are_equally_fast_the_first_has_the_fewest_heavy_workers() -> None:
+    """Engines of both pools are alike."""
+    found = best_sizes(site({"accelerator": "nvidia"}), drawn, [0], 8).fastest
+    ties = [each.sizes for each in found if each.samples_per_second == found[0].samples_per_second]
+    assert len(ties) > 1 and ties == sorted(ties, key=lambda sizes: sizes.heavy)
+
+
 def test_no_trainer_has_ranks_without_samples() -> None:
     """An update has 4 samples, and training is what takes long."""
     where = site({"training.schedule.promptsPerBatch": 2})
