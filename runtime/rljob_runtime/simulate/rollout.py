@@ -4,8 +4,10 @@ Guarantees: each response of each dispatched group ends exactly once; what the s
 out, or refused with `ValueError` where no engine could. Pure.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.simulate.agenda import Agenda
@@ -67,10 +69,11 @@ class Rollout:
         self._reported: dict[RequestKey, int] = {}
         self._same = 0
         """Reports in a row that told the same."""
+        self._due = math.inf
+        """When the next report comes."""
         for number, shape in enumerate(shapes):
             scheduler.join(number, shape)
-        if physics.report_seconds is not None:
-            agenda.at(physics.report_seconds, self._report)
+        self._report_soon()
 
     def dispatch(self, uid: int, deadline: int = 0, admitted: float | None = None) -> None:
         """Begin a group, which may be trained up to the version `deadline`. `admitted`: when it might have
@@ -88,6 +91,7 @@ class Rollout:
         )
         self._scheduler.dispatch(group, now)
         self._stirred = True
+        self._report_soon()
 
     def wants_group(self, awaited: bool) -> bool:
         """Whether another group is to be dispatched; see the router's."""
@@ -144,7 +148,20 @@ class Rollout:
             requests.tokens[number] = 0
             requests.cached[number] = False
 
-    def _report(self) -> None:
+    def _report_soon(self) -> None:
+        """There is something to tell from now on."""
+        seconds = self._physics.report_seconds
+        if seconds is not None and self._due > self._agenda.now + seconds:
+            self._report_at(self._agenda.now + seconds)
+
+    def _report_at(self, due: float) -> None:
+        self._due = due
+        self._agenda.at(due, partial(self._report, due))
+
+    def _report(self, due: float) -> None:
+        if due != self._due:
+            return
+        self._due = math.inf
         requests = self.requests
         running = {requests.key(number): tokens for number, tokens in self.cluster.progress().items()}
         self._scheduler.progressed(running, self._agenda.now)
@@ -159,7 +176,7 @@ class Rollout:
             until = max(soon, other)
             if self._open:
                 until = max(soon, min(other, self._agenda.now + self._pause()))
-            self._agenda.at(until, self._report)
+            self._report_at(until)
 
     def _pause(self) -> float:
         """Seconds to the next report: in a pause of days, in which no response gets longer, ever more."""

@@ -302,6 +302,16 @@ def test_nothing_is_reported_while_the_trainer_alone_works() -> None:
     assert [sum(report.values()) for report in scheduler.reports] == [16, 32, 0, 0, 16, 32, 0, 0]
 
 
+def test_reports_go_on_with_the_next_step() -> None:
+    """Also where one comes at the moment at which weights are loaded, after which nothing else is to happen
+    until the step's groups begin."""
+    scheduler = InOrder()
+    model = JobModel(Bound(0, 2), steps=2, trainer_seconds=1.0, sync_seconds=20.0)
+    shape, physics = EngineShape("fast", 64, None, SECOND), Physics(report_seconds=4.0)
+    simulate_job(equal_groups(4, 10), [shape], physics, scheduler, model)
+    assert [sum(report.values()) for report in scheduler.reports if any(report.values())] == [16, 32, 16, 32]
+
+
 def test_waits_of_days_take_few_reports() -> None:
     """Responses are under way, and get no longer while they wait for their tools."""
     scheduler = InOrder()
