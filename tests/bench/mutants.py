@@ -112,7 +112,9 @@ PACKAGES = {
         ),
         (),
     ),
-    "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "offload"), ()),
+    "routing-moves": part(
+        "routing", ("engine_heap", "lanes", "levelling", "lockstep", "offload", "trials"), ()
+    ),
     "routing-policies": part(
         "routing",
         (

@@ -66,6 +66,13 @@ class EngineSlot:
     """Reports of progress that have come from it."""
     given: int = 0
     """Tokens of all requests that were ever submitted to it, of prompts and of earlier attempts."""
+    told_prefilled: int = 0
+    """Most tokens that it has told to have prefilled."""
+    prefilled: int = 0
+    """Those of them that it was given at that time."""
+    given_idle: int | None = None
+    """`given` when it was given something last while it had nothing to do; None once it has told of
+    progress since."""
     promised: int = 0
     """Most tokens that all requests that were ever submitted to it may get here."""
     pauses: int = 0

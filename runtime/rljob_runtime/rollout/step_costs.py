@@ -16,6 +16,15 @@ class StepCosts:
     def __init__(self) -> None:
         self._measured = MeasuredCosts()
 
+    def began(self, slot: EngineSlot, now: float) -> None:
+        """This engine, which gets requests and has nothing to do, is about to be given something."""
+        slot.given_idle = slot.given
+        self._measured.began(slot.number, slot.prefilled, now)
+
+    def ended(self, slot: EngineSlot) -> None:
+        """A request has ended on this engine, or left it."""
+        self._measured.ended(slot.number)
+
     def paused(self, slot: EngineSlot) -> None:
         """This engine stands still, or is gone: the time until its next report tells nothing."""
         self._measured.paused(slot.number)
@@ -32,9 +41,8 @@ class StepCosts:
         """The requests that run on this engine have generated so many tokens there, by request id,
         `kv_tokens` are in its cache, and it says that it has prefilled so many tokens. Returns those of
         `slots`, the live engines, whose costs were found anew."""
-        # Whatever it says, it has not computed more than it was given.
-        prefilled = min(prefilled, slot.given)
-        cost = self._measured.report(slot.number, slot.pool, tokens, kv_tokens, now, prefilled)
+        _prefilled(slot, prefilled, any(tokens.values()))
+        cost = self._measured.report(slot.number, slot.pool, tokens, kv_tokens, now, slot.prefilled)
         if cost is None:
             return []
         pool = [other for other in slots if other.pool == slot.pool]
@@ -44,6 +52,18 @@ class StepCosts:
             other.slowness = slowness[other.number]
             other.cost = cost.times(other.slowness)
         return pool
+
+
+def _prefilled(slot: EngineSlot, told: int, begun: bool) -> None:
+    """It says that it has prefilled so many tokens; `begun`: whether anything has a token. Whatever it says,
+    it has not computed more than it was given; and when it tells for the first time since it had nothing to
+    do, not more than since: the rest is of what had ended before."""
+    told = max(slot.told_prefilled, min(told, slot.given))
+    new = told - slot.told_prefilled
+    if slot.given_idle is not None:
+        new = min(new, slot.given - slot.given_idle) if begun else 0
+    slot.told_prefilled, slot.given_idle = told, None
+    slot.prefilled += new
 
 
 def _tell(slot: EngineSlot, slowness: float) -> None:

@@ -40,6 +40,7 @@ from rljob_runtime.routing.plan_times import PlanTimes
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
+from rljob_runtime.routing.trials import Trials
 
 _SAMPLE = 512
 """Groups that a plan looks at; of more, every second one, or every third, and so on."""
@@ -71,6 +72,7 @@ class Adaptive(Policy):
         self.order = BeginOrder(self.estimates.lengths, groups_per_step)
         self._deadlines = Deadlines()
         self._times = PlanTimes(plan_seconds)
+        self._trials = Trials()
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
         self._relaned = False
@@ -228,13 +230,14 @@ class Adaptive(Policy):
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
         moves: list[Move] = []
         if heavy:
-            moves = offload(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent)
+            found = offload(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent)
+            moves = self._trials.allowed(found, book)
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves
         pools = self._levelled_together(members, self._window(heavy), fast)
-        moves = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
-        return [self._crossing(move, book) for move in moves]
+        levelled = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
+        return [self._crossing(move, book) for move in self._trials.allowed(levelled, book)]
 
     def _levelled_together(
         self, members: Sequence[EngineState], heavy: Sequence[EngineState], fast: Sequence[EngineState]

@@ -26,6 +26,8 @@ class StepCost(NamedTuple):
     per_copied_token: float | None = None
     """Seconds for each KV token of a request that comes from another engine; None: nothing is copied, and its
     tokens are prefilled again."""
+    assumed: bool = False
+    """Whether `per_prefill_token` is an assumption that is yet to be measured."""
 
     @property
     def moved(self) -> float:

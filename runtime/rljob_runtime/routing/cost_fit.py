@@ -23,16 +23,19 @@ _ENOUGH = 20
 _PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step's fixed time, before it is measured. An 8 B model on an H200 takes
 0.6 %, a small model on CPUs 1 %."""
+_TELLING = 5.0
+"""How many times as large as what is assumed the standard error of what equations alone tell of prefill may
+be: with a larger one nothing is measured."""
 _PREFILL_BOUNDS = 0.0005, 1.0
 """The same part, whatever was measured, at least and at most: an engine that tells nonsense must not make
 moves free. A token of prefill takes no longer than a step of one request, which computes one token."""
 _LEAST_NOISE = 0.02
 """Standard error of an equation, as part of its step, that is taken for granted."""
-UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01)
+UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01, assumed=True)
 """What an engine is taken for before: a step of any length, but no move for nothing."""
-_TERMS = 4
+_TERMS, _PREFILL = 4, 3
 """Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache, and for
-a token that is prefilled."""
+a token that is prefilled; and which of them that is."""
 
 
 class CostFit:
@@ -40,6 +43,8 @@ class CostFit:
 
     def __init__(self) -> None:
         self.equations = 0
+        self.tells = False
+        """Whether the engines tell of prefill at all; else it is no use to wait for what they tell."""
         self._weight = 0.0
         """Of all equations in the triangle together."""
         # The triangle of a QR decomposition has the same least squares as all rows that it was made of: the
@@ -70,13 +75,19 @@ class CostFit:
         free = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
         if free[0] <= 0:
             return None
-        rows = np.vstack([self._triangle, self._assumed(free)])
+        assumption = self._assumed(free)
+        rows = np.vstack([self._triangle, assumption])
         found = fit_nonnegative(rows[:, :_TERMS], rows[:, _TERMS]).coefficients
         fixed, per_request, per_kv_token, per_prefill_token = map(float, found)
         if fixed <= 0:
             return None
         least, most = (share * fixed for share in _PREFILL_BOUNDS)
-        return StepCost(fixed, per_request, per_kv_token, min(max(per_prefill_token, least), most))
+        # What equations alone tell of prefill is what of it no other constant can stand for.
+        told = abs(self._triangle[_PREFILL, _PREFILL])
+        return StepCost(
+            fixed, per_request, per_kv_token, min(max(per_prefill_token, least), most),
+            assumed=bool(self.tells and _TELLING * told < assumption[_PREFILL]),
+        )  # fmt: skip
 
     def _assumed(self, found: Floats) -> Floats:
         """The assumption about prefill as one more equation, in which an error as large as itself weighs what
@@ -119,16 +130,20 @@ class MeasuredCosts:
     ) -> StepCost | None:
         """What `MeanSteps.report` is told. Returns what an ordinary engine of its pool costs, after each some
         reports; None in between, and while too little is known."""
+        fit = self._fits.setdefault(pool, CostFit())
+        fit.tells |= prefilled > 0
         step = self._steps.report(engine, tokens, kv_tokens, prefilled, now)
         return None if step is None else self._measured(engine, pool, step)
 
     def _measured(self, engine: int, pool: str, step: MeanStep) -> StepCost | None:
-        fit, slowness = self._fits.setdefault(pool, CostFit()), self._slowness.setdefault(pool, Slowness())
+        fit, slowness = self._fits[pool], self._slowness.setdefault(pool, Slowness())
         if (known := self._costs.get(pool)) is not None:
             expected = known.step(step.running, step.kv_tokens) + known.per_prefill_token * step.prefilled
             slowness.add(engine, step.seconds / expected)
         fit.add(step.seconds / slowness.of(engine), step.running, step.kv_tokens, step.prefilled)
-        cost = fit.cost() if fit.equations % _ENOUGH == 0 else None
+        # What prefill takes is waited for: until then hardly anything moves.
+        awaited = known is not None and known.assumed and step.prefilled > 0
+        cost = fit.cost() if awaited or fit.equations % _ENOUGH == 0 else None
         if cost is not None:
             self._costs[pool] = cost
         return cost
@@ -139,6 +154,14 @@ class MeasuredCosts:
         found, numbers = self._slowness.setdefault(pool, Slowness()), list(engines)
         found.compare(numbers)
         return {number: found.of(number) for number in numbers}
+
+    def began(self, engine: int, prefilled: int, now: float) -> None:
+        """An engine that has nothing to do, and has prefilled so much in all, is given something."""
+        self._steps.began(engine, prefilled, now)
+
+    def ended(self, engine: int) -> None:
+        """A request has ended on an engine, or left it."""
+        self._steps.ended(engine)
 
     def paused(self, engine: int) -> None:
         """An engine stands still, or is gone: the time until its next report tells nothing."""

@@ -66,7 +66,7 @@ class MeasuredPlans:
 
     def _left(self, key: RequestKey) -> None:
         self._begun(key)
-        del self._placed[key]
+        self.measured.ended(self._placed.pop(key)[0])
 
     def wants_group(self, awaited: bool = False) -> bool:
         return self.router.wants_group(awaited)
@@ -76,5 +76,7 @@ class MeasuredPlans:
         for action in actions:
             if isinstance(action, Place):
                 request = self.router.book.request(action.request)
+                if all(engine != action.engine for engine, _, _ in self._placed.values()):
+                    self.measured.began(action.engine, self._prefilled[action.engine], now)
                 self._placed[action.request] = action.engine, request.tokens, request.kv_tokens
         return actions

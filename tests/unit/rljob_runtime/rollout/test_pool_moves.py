@@ -119,6 +119,44 @@ def test_moves_cost_what_engines_tell_of_prefill(told: float, share: float) -> N
     virtual(main())
 
 
+@pytest.mark.parametrize("before", [0, 50_000], ids=["nothing", "what ended before it told of it"])
+@pytest.mark.parametrize(
+    ("reports", "paused"), [(True, False), (False, False), (True, True)], ids=["", "unreported", "paused"]
+)
+def test_the_first_prefill_of_an_engine_that_had_nothing_to_do_tells_what_moves_cost(
+    before: int, reports: bool, paused: bool
+) -> None:
+    """Two requests of 1,000 tokens take a second each, a step 10 ms. `before`: tokens of another one, which
+    has ended when they come. `reports`: whether the engine reports before they begin. Where it is paused
+    meanwhile, nothing is concluded."""
+
+    async def main() -> None:
+        site = PoolSite(64)
+        (slot,) = site.slots
+        await site.place(3)
+        if before:
+            site.submit(slot, RequestKey(2, 0), "2.0#1", before, 10_000)
+            await asyncio.sleep(50)
+            site.pool.left(slot, "2.0#1", 1)
+        for uid in range(2):
+            site.submit(slot, RequestKey(uid, 0), f"{uid}.0#1", 996, 10_000)
+        if paused:
+            site.pool.leave(slot)
+            await asyncio.sleep(100)
+            site.pool.join(slot)
+        await asyncio.sleep(1)
+        if reports:
+            site.pool.progressed(slot, {"0.0#1": 0, "1.0#1": 0}, before)
+        await asyncio.sleep(2)
+        for turn in range(1, 40):
+            site.pool.progressed(slot, dict.fromkeys(("0.0#1", "1.0#1"), 100 * turn), before + 2000)
+            await asyncio.sleep(1)
+        share = slot.cost.per_prefill_token / slot.cost.fixed
+        assert share == pytest.approx(0.01 if paused else 0.1, rel=0.1) and slot.cost.assumed == paused
+
+    virtual(main())
+
+
 def test_no_move_is_free_before_costs_are_measured() -> None:
     """Else responses to long prompts move for next to nothing in the first seconds of a job."""
 

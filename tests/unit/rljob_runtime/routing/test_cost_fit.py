@@ -96,6 +96,37 @@ def test_one_engine_of_four_that_lies_about_prefill_does_not_decide_what_it_cost
     assert cost is not None and 0.005 < cost.per_prefill_token / cost.fixed < 0.02
 
 
+@pytest.mark.parametrize(
+    ("tells", "prefilled", "assumed"),
+    [(False, 0.0, False), (True, 0.0, True), (True, 0.01, True), (True, 2.0, False)],
+    ids=["no engine tells of it", "nothing prefilled", "next to nothing", "two tokens a step, once"],
+)
+def test_what_prefill_takes_is_assumed_until_an_equation_tells(
+    tells: bool, prefilled: float, assumed: bool
+) -> None:
+    rng, fit = random.Random(5), CostFit()
+    fit.tells = tells
+    for turn in range(60):
+        each = prefilled * (turn == 30)
+        fit.add(0.01 * (1 + 0.1 * each) * rng.gauss(1, 0.02), rng.randint(1, 64), 0, each)
+    cost = fit.cost()
+    assert cost is not None and cost.assumed == assumed
+
+
+def test_what_a_first_prefill_tells_is_known_at_once() -> None:
+    """And not with the twentieth report, before which nothing moves."""
+    measured, seen = MeasuredCosts(), []
+    measured.report(1, "fast", {"a": 5}, 10.0, 0.0, 7)
+    for turn in range(1, 31):
+        tokens, now = {"a": 5 + 10 * turn}, 0.1 * turn
+        if turn > 24:
+            tokens["b"], now = 10 * (turn - 24), now + 1.0
+        cost = measured.report(1, "fast", tokens, 10.0, now, 7 + 1000 * (turn > 24))
+        if cost is not None:
+            seen.append((turn, cost.assumed, round(cost.per_prefill_token, 4)))
+    assert seen == [(20, True, 0.0001), (25, False, 0.001)]
+
+
 def test_nothing_is_concluded_from_little_or_nonsense() -> None:
     fit = CostFit()
     for _ in range(100):

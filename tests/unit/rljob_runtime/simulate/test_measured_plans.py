@@ -3,14 +3,17 @@ those that are told of it make the moves that pay."""
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
+from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
+from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
@@ -71,6 +74,43 @@ def test_where_prefill_is_cheap_moves_are_made_that_pay() -> None:
     assumed, told = compared(case, False), compared(case, True)
     assert told.moves > 1.5 * assumed.moves
     assert told.speed > assumed.speed + 0.005
+
+
+def in_halves(prompt: int, seed: int) -> Workload:
+    """Two of the four responses to each of 64 prompts are short, and two are long."""
+    r = np.random.default_rng(seed)
+    lengths = np.where(np.arange(4) % 2 == 0, r.integers(5, 50, (64, 4)), r.integers(2700, 8192, (64, 4)))
+    return Workload(lengths, np.full(64, prompt), np.arange(64))
+
+
+@pytest.mark.parametrize(
+    ("prefill", "prompt", "bound", "speed"),
+    [
+        pytest.param(0.125, 150, None, 0.99, id="a batch"),
+        pytest.param(0.125, 16, None, 0.99, id="prompts that tell little: moves do"),
+        pytest.param(0.125, 150, 0, 1.02, id="steps"),
+        pytest.param(0.125, 150, 1, 0.99, id="steps ahead of the trainer"),
+        pytest.param(0.0125, 150, None, 1.03, id="moves that pay"),
+    ],
+)
+def test_where_all_begins_together_no_move_costs_more_than_it_saves(
+    prefill: float, prompt: int, bound: int | None, speed: float
+) -> None:
+    """All prompts are prefilled at once, and a response that moves is prefilled for longer than from one
+    report to the next, on an engine that has little else to do."""
+    cost = StepCost(0.008, 2e-5, 4e-8, 0.008 * prefill)
+    shapes, physics = [EngineShape("fast", 32, None, cost)] * 6, Physics(report_seconds=0.5)
+
+    def seconds(scheduler: Scheduler, seed: int) -> float:
+        work = in_halves(prompt, seed)
+        if bound is None:
+            return simulate_batch(work, shapes, physics, scheduler).wall
+        model = JobModel(Bound(bound, 32), 2, 30.0, sync_seconds=1.0)
+        return simulate_job(work, shapes, physics, scheduler, model).wall
+
+    base = sum(seconds(Router(Policy()), seed) for seed in range(3))
+    ours = sum(seconds(MeasuredPlans(Adaptive(8192, groups_per_step=32)), seed) for seed in range(3))
+    assert base / ours > speed
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
