@@ -156,6 +156,10 @@ class Drawn:
                 long = r.integers(int(0.6 * cap), cap, shape)
                 by = r.random(shape) if self.kind == "of two kinds" else r.random((prompts, 1))[drawn.rows]
                 lengths = np.where(by < 0.05, long, r.integers(1, max(3, int(mean)), shape))
+            case "in halves":
+                # The odd ones of each prompt are long.
+                short, long = r.integers(5, 50, shape), r.integers(cap // 3, cap, shape)
+                lengths = np.where(np.arange(shape[1]) % 2, long, short)
             case "Pareto":
                 common = 0.5 * mean * (1 + r.pareto(1.5, (prompts, 1)))[drawn.rows]
                 own = np.exp(self.site.lengths.within * r.standard_normal(shape))
