@@ -23,7 +23,7 @@ _ENOUGH = 20
 _PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step's fixed time, before it is measured. An 8 B model on an H200 takes
 0.6 %, a small model on CPUs 1 %."""
-_TELLING = 5.0
+_TELLING = 2.0
 """How many times as large as what is assumed the standard error of what equations alone tell of prefill may
 be: with a larger one nothing is measured."""
 _PREFILL_BOUNDS = 0.0005, 1.0

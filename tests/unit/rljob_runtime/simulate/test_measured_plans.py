@@ -87,7 +87,9 @@ def in_halves(prompt: int, seed: int) -> Workload:
     ("prefill", "prompt", "bound", "speed"),
     [
         pytest.param(0.125, 150, None, 0.99, id="a batch"),
-        pytest.param(0.125, 16, None, 0.99, id="prompts that tell little: moves do"),
+        pytest.param(0.125, 16, None, 0.99, id="short prompts"),
+        pytest.param(0.125, 1, None, 0.99, id="prompts that tell next to nothing: moves do"),
+        pytest.param(0.5, 1, None, 0.99, id="the same, and dearer"),
         pytest.param(0.125, 150, 0, 1.02, id="steps"),
         pytest.param(0.125, 150, 1, 0.99, id="steps ahead of the trainer"),
         pytest.param(0.0125, 150, None, 1.03, id="moves that pay"),
