@@ -8,6 +8,7 @@ import time
 from functools import wraps
 from typing import Any
 
+from rljob_runtime.engines.made_workers import when_made
 from rljob_runtime.site.own_start import OwnStart, StartPart, created
 
 _CALLS = {
@@ -39,23 +40,16 @@ def boot_ends() -> None:
 
 def time_start() -> None:
     """Have the workers that are made in this process from now on time the parts of their start."""
-    # All workers' base, whatever the device. Here, as vLLM is imported once its environment is set.
-    from vllm.v1.worker import worker_base
+    when_made(_time)
 
-    base: Any = worker_base.WorkerBase
-    original = base.__init__
 
-    @wraps(original)
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options)
-        own = self.rljob_start = OwnStart()
-        own.process(_BOOT, created(), *_boot_end)
-        for call, part in _CALLS.items():
-            # On the worker itself, which comes before its class, whichever that is.
-            if hasattr(self, call):
-                setattr(self, call, _timed(getattr(self, call), own, part))
-
-    base.__init__ = __init__
+def _time(worker: Any) -> None:
+    own = worker.rljob_start = OwnStart()
+    own.process(_BOOT, created(), *_boot_end)
+    for call, part in _CALLS.items():
+        # On the worker itself, which comes before its class, whichever that is.
+        if hasattr(worker, call):
+            setattr(worker, call, _timed(getattr(worker, call), own, part))
 
 
 def _timed(call: Any, own: OwnStart, part: str) -> Any:

@@ -8,27 +8,21 @@ Guarantees: on CPUs, where an engine is told which layers its adapters are for, 
 an engine without adapters.
 """
 
-from functools import wraps
 from typing import Any
+
+from rljob_runtime.engines.made_workers import when_made
 
 
 def keep_experts_plain() -> None:
     """Have the workers that are made in this process from now on do so."""
-    # All workers' base, whatever the device. Here, as vLLM is imported once its environment is set.
-    from vllm.v1.worker import worker_base
+    when_made(_keep_plain)
 
-    base: Any = worker_base.WorkerBase
-    original = base.__init__
 
-    @wraps(original)
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-        original(self, *arguments, **options)
-        adapters = self.vllm_config.lora_config
-        told = adapters is not None and adapters.target_modules is not None
-        if told and self.vllm_config.device_config.device_type == "cpu":
-            _without_adapters()
-
-    base.__init__ = __init__
+def _keep_plain(worker: Any) -> None:
+    adapters = worker.vllm_config.lora_config
+    told = adapters is not None and adapters.target_modules is not None
+    if told and worker.vllm_config.device_config.device_type == "cpu":
+        _without_adapters()
 
 
 def _without_adapters() -> None:
