@@ -190,7 +190,13 @@ async def test_the_trainer_goes_on_when_an_engine_dies_in_the_meeting(
         assert [slot.version for slot in site.pool.slots] == [version, version]
     got = {site.got(name, version) for name in ("two", "three") for version in (2, 3)}
     assert len(got) == 1
-    assert got != {digest(load_file(site.model / "model.safetensors"))}, "the step has changed the weights"
+    first = digest(load_file(site.model / "model.safetensors"))
+    assert got != {first}, "the step has changed the weights"
+
+    # As after its loss, or for another size: the engines stay, and meet the processes that have come.
+    await site.trainer.start([node, node])
+    await site.publish(4)
+    assert {site.got(name, 4) for name in ("two", "three")} == {first}
     await site.close()
 
 

@@ -150,7 +150,7 @@ class RayTrainer:
         and must not wait for a step."""
         self.steps = 0
         """Steps that the ranks' weights have behind them."""
-        self._starts = 0
+        self.starts = 0
         self._ranks: list[Any] = []
         self._news: list[int] = []
         """Groups that the queue has, of which rank 0 is to be told."""
@@ -164,7 +164,7 @@ class RayTrainer:
         """Start a rank on each of these Ray nodes, of which one may be named several times; returns when each
         has its model. What was left of earlier ranks is ended."""
         self._kill()
-        self._starts += 1
+        self.starts += 1
         # New ranks have the initial weights until `load`.
         self.steps = 0
         specs = [self._spec(rank, len(nodes)) for rank in range(len(nodes))]
@@ -284,7 +284,7 @@ class RayTrainer:
     def _spec(self, rank: int, world_size: int) -> bytes:
         """What a rank of this start is told, in msgpack."""
         push = self._job.spec.training.async_.weight_sync
-        root = self._weights_folder(self._starts)
+        root = self._weights_folder(self.starts)
         spec = TrainerSpec(
             job=self._job.model_dump_json(by_alias=True, exclude_none=True),
             model_folder=str(self._route.model_folder),

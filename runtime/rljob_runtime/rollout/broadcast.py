@@ -26,6 +26,8 @@ class Broadcaster(Protocol):
 
     turn: asyncio.Lock
     """Held while the trainer is at something that a broadcast would have to wait for."""
+    starts: int
+    """How often its processes were started: a group of engines that they joined ends with them."""
 
     async def transmit(self, ref: WeightRef) -> bool:
         """Send a version to the engines that load it, given the reference of any one of them; False where

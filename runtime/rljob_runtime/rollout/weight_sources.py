@@ -2,7 +2,7 @@
 
 Guarantees: where versions are stored every engine gets the same reference; with a collective transport all
 engines and the trainer get one meeting place and ranks of their own, the same as for the version before as
-long as the engines are the same, so that the group is joined once. Pure.
+long as the engines and the trainer's processes are the same, so that the group is joined once. Pure.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,13 @@ class WeightSources:
     address: str = ""
     """Where its members met, "host:port"."""
     members: tuple[object, ...] = field(default=())
-    """Its engines, in the order of their ranks."""
+    """The start of its sender, then its engines, in the order of their ranks."""
 
-    def refs(self, ref: WeightRef, engines: Sequence[object], devices: Sequence[int]) -> list[WeightRef]:
-        """For each of `engines` its reference; `devices` says how many accelerators each has.
+    def refs(
+        self, ref: WeightRef, engines: Sequence[object], devices: Sequence[int], start: int = 0
+    ) -> list[WeightRef]:
+        """For each of `engines` its reference; `devices` says how many accelerators each has, `start` how
+        often the processes of the sender were started.
 
         The location of a collective `ref` is a free address "host:port" on the trainer's node.
         """
@@ -34,8 +37,8 @@ class WeightSources:
         if not engines:
             return []
         # Each version comes with a free address; it is used only where a new group has to meet.
-        if self.members != tuple(engines):
-            self.address, self.members = ref.location, tuple(engines)
+        if self.members != (start, *engines):
+            self.address, self.members = ref.location, (start, *engines)
         host, port = self.address.rsplit(":", 1)
         # Rank 0 is the trainer's; each engine has as many ranks as accelerators, one after the other.
         world_size, offset, refs = 1 + sum(devices), 1, []

@@ -23,6 +23,7 @@ from rljob_runtime.queue.wire import QueuedGroup
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Group, decode_group
+from rljob_runtime.weights.collective import Rendezvous
 from tests.support.jobs import job
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class LosableTrainer:
 
     def __init__(self, losses: Losses, queue: LocalQueue) -> None:
         self.turn = asyncio.Lock()
+        self.starts = 0
         self.steps = 0
         self.stepped = ChangeSignal()
         self.trained: list[list[Group]] = []
@@ -157,6 +159,8 @@ class LosableTrainer:
         self._queue = queue
         self._calls: Counter[str] = Counter()
         self._published: list[WeightRef] = []
+        self._offered: set[str] = set()
+        """Where the processes of this start could be met."""
         self._saved: tuple[int, bytes] | None = None
 
     async def _work(self, call: str) -> None:
@@ -171,6 +175,8 @@ class LosableTrainer:
 
     async def start(self) -> None:
         self.steps = 0
+        self.starts += 1
+        self._offered.clear()
         await self._work("start")
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> SimpleNamespace:
@@ -203,9 +209,12 @@ class LosableTrainer:
         stored: Literal["tcp", "shm"] = "tcp" if self._losses.fetch_seconds else "shm"
         ref = WeightRef(version, "nccl" if self._losses.collective else stored, location)
         self._published.append(ref)
+        self._offered.add(location)
         return ref
 
     async def transmit(self, ref: WeightRef) -> bool:
+        where = Rendezvous.parse(ref.location).address
+        assert where in self._offered, "engines are where no process of this trainer was"
         await self._work("transmit")
         return True
 

@@ -130,6 +130,7 @@ class SimulatedJob:
         """How often the responses of each prompt were complete."""
         self.engines_made = 0
         self.turn = asyncio.Lock()
+        self.starts = 1
 
     def run(self) -> "SimulatedJob":
         run_virtual(self._main())

@@ -91,6 +91,7 @@ class Site:
         self.broken_off: list[str] = []
         self.meetings: list[str] = []
         self.turn = asyncio.Lock()
+        self.starts = 1
         self.pool = EnginePool(asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why))
         self.push = Push(EngineSync(self.pool, DEADLINE, DEADLINE), "keep", SETTLE)
         self.slots: dict[str, EngineSlot] = {}
@@ -264,6 +265,16 @@ def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: 
         await sending
         assert [slot.version for slot in site.pool.slots] == ([4, 4] if now else [0, 0])
         assert site.push.newest == (WeightRef(4, "nccl", "host:4") if now else None)
+
+    in_virtual_time(main)
+
+
+def test_a_trainer_that_was_started_again_meets_the_engines_where_it_is(stages: bool) -> None:
+    async def main() -> None:
+        site = Site([None, None], stages)
+        for version, site.starts in ((1, 1), (2, 1), (3, 2), (4, 2)):
+            await site.publish(version)
+        assert site.meetings == ["host:1", "host:1", "host:3", "host:3"]
 
     in_virtual_time(main)
 

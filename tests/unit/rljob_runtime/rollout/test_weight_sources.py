@@ -19,6 +19,14 @@ def test_a_group_is_kept_until_its_engines_change():
     assert [ref.location for ref in changed] == ["h:3/4/1", "h:3/4/3"]
 
 
+def test_a_group_ends_with_the_processes_of_its_sender():
+    meeting = WeightSources()
+    meeting.refs(WeightRef(1, "nccl", "h:1"), ["a"], [1], start=1)
+    for version, place in ((2, "h:2/2/1"), (3, "h:2/2/1")):
+        [ref] = meeting.refs(WeightRef(version, "nccl", f"h:{version}"), ["a"], [1], start=2)
+        assert ref.location == place
+
+
 def test_a_group_that_broke_is_not_met_again():
     meeting = WeightSources()
     meeting.refs(WeightRef(1, "nccl", "h:1"), ["a"], [1])
