@@ -8,7 +8,7 @@ from rljob_runtime.samples import Generation, spans_cover
 
 def wrong_answer(request: Request, generation: Generation, version: int) -> str | None:
     """What is wrong with what an engine made of a request, as a clause whose subject is the engine; None
-    where nothing is. `version`: that of its weights, which no token is newer than."""
+    where nothing is. `version`: the newest that its weights may be of, which no token is newer than."""
     tokens, name = len(generation.tokens), request.request_id
     if generation.request_id != name:
         return f"answered request {name} with one for request {generation.request_id}"

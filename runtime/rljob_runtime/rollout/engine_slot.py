@@ -1,7 +1,8 @@
 """An engine in the rollouter's pool: what is known of it, and what runs on it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rljob_runtime.engines.protocol import Engine
@@ -24,6 +25,8 @@ class EngineSlot:
     events: EventLog
     version: int = 0
     """Version of its weights."""
+    coming: int | None = None
+    """The version that it puts in while it generates; None while it does not."""
     devices: int = 1
     """Accelerators that it uses."""
     kv_tokens: int | None = None
@@ -85,6 +88,21 @@ class EngineSlot:
     joins."""
     idle_seconds: float = 0.0
     """Idle time that has ended."""
+
+    @property
+    def newest(self) -> int:
+        """The newest version that what it generates may be of."""
+        return self.version if self.coming is None else max(self.version, self.coming)
+
+    @contextmanager
+    def expecting(self, version: int) -> Iterator[None]:
+        """It is asked to put a version in between two of its steps: responses of it may be here before the
+        answer, which comes another way."""
+        self.coming = version
+        try:
+            yield
+        finally:
+            self.coming = None
 
     def serve(self, now: float) -> None:
         """It gets requests from now on."""

@@ -163,7 +163,7 @@ class Responder:
             tokens = len(generation.tokens)
         finally:
             pool.left(slot, request.request_id, tokens)
-        wrong = wrong_answer(request, generation, slot.version)
+        wrong = wrong_answer(request, generation, slot.newest)
         taken_out = pauses != slot.pauses or pool.moves(key)
         if wrong is None and generation.finish == "abort" and not taken_out and tokens == 0:
             # With tokens it would be of use, and get nearer to its end. So it would be given back for ever.

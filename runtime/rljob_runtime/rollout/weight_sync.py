@@ -150,10 +150,11 @@ class EngineSync:
             return False
         self.pool.leave(slot)
         event, began = "weight_swap", slot.events.clock()
-        if not await self._answered(slot, event, slot.engine.swap(ref), self._deadline):
-            return False
-        slot.events.add(event, self.pool.step, began, slot.events.clock() - began)
-        self.pool.loaded(slot, ref.version)
+        with slot.expecting(ref.version):
+            if not await self._answered(slot, event, slot.engine.swap(ref), self._deadline):
+                return False
+            slot.events.add(event, self.pool.step, began, slot.events.clock() - began)
+            self.pool.loaded(slot, ref.version)
         return True
 
     async def resume(self, slot: EngineSlot) -> None:
@@ -250,13 +251,12 @@ class Push:
         """Have these engines go on with a version: without a pause where they can, and else after one."""
         swapped: list[EngineSlot] = []
         if broadcaster is None:
-            refs = self._sources.refs(ref, all_slots, [slot.devices for slot in all_slots])
-            swapped = await self._swap(all_slots, refs)
+            swapped = await self._swap(all_slots, self._refs(ref, all_slots, None))
         paused = [slot for slot in all_slots if slot not in swapped]
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
         # A collective group waits for all its members: one that was lost before now is left out.
         slots = [slot for slot in paused if slot.alive]
-        refs = self._sources.refs(ref, slots, [slot.devices for slot in slots])
+        refs = self._refs(ref, slots, broadcaster)
         loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
         if broadcaster is None:
             await asyncio.gather(*loads)
@@ -275,7 +275,7 @@ class Push:
         self.newest = ref
         self.newest_changed.notify()
         staged = structs.replace(ref, staged=True)
-        refs = self._sources.refs(staged, slots, [slot.devices for slot in slots])
+        refs = self._refs(staged, slots, broadcaster)
         if refs:
             arriving = {
                 asyncio.ensure_future(self._sync.prepare(slot, own)): slot
@@ -287,6 +287,13 @@ class Push:
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in rest))
         await asyncio.gather(*(self._sync.load(slot, own) for slot, own in rest.items()))
         await self._resume(list(rest), swapped)
+
+    def _refs(
+        self, ref: WeightRef, slots: Sequence[EngineSlot], broadcaster: Broadcaster | None
+    ) -> list[WeightRef]:
+        """For each of these engines where it gets a version from."""
+        start = 0 if broadcaster is None else broadcaster.starts
+        return self._sources.refs(ref, slots, [slot.devices for slot in slots], start)
 
     async def _swap(self, slots: Sequence[EngineSlot], refs: Sequence[WeightRef]) -> list[EngineSlot]:
         """Have those engines go on with a version that need no pause for it; which they are."""

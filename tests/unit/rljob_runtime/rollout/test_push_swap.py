@@ -14,6 +14,7 @@ from rljob_runtime.rollout.weight_sync import EngineSync, Push
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
+from tests.support.simulated.watched_rollout import WatchedRollout
 
 DEADLINE = 100.0
 STAGE, SWAP, LOAD = 7.0, 0.25, 2.0
@@ -111,6 +112,36 @@ def test_an_engine_that_can_goes_on_without_a_pause_and_others_are_paused(tmp_pa
         ["swaps weight_stage", "swaps weight_swap", "stages weight_stage"]
         + [f"{name} {event}" for name in ("stages", "loads") for event in loads]
     )
+
+
+@pytest.mark.parametrize(
+    ("generated", "lost"),
+    [(1, []), (2, ["engine engine-0 answered request 0.0#1 with tokens of version 2, and has version 1"])],
+)
+def test_a_response_may_be_here_before_it_is_told_that_a_version_is_in(
+    generated: int, lost: list[str]
+) -> None:
+    """They come in different ways. A version that nobody sent is no engine's."""
+
+    async def main() -> None:
+        async with WatchedRollout((1,), 1, length=10, prompts=1) as job:
+            (engine,) = job.engines
+            engine.stages = True
+
+            async def swap(ref: WeightRef) -> bool:
+                engine._settle()
+                for running in engine._running.values():
+                    running.spans.mark(generated, running.done)
+                await asyncio.sleep(SWAP)
+                return True
+
+            engine.swap = swap
+            await asyncio.sleep(10 - SWAP / 2)
+            push = Push(EngineSync(job.pool, DEADLINE, DEADLINE), "keep")
+            await push.deliver(WeightRef(1, "shm", "/versions/v1"))
+            assert job.lost == lost
+
+    run_virtual(main())
 
 
 def test_where_requests_are_interrupted_all_are_paused(tmp_path: Path) -> None:
