@@ -9,6 +9,7 @@ steps without any prompt.
 
 `--sizes`: for each an engine of its own, which captures graphs up to so many tokens (usual: as without
 `captureSizes`). An engine takes 75 s to start there; what is left of `--seconds` is shared by the engines.
+`--own-blocks`: with vLLM's own KV cache manager, which is not spared its layers (`engines/vllm_blocks`).
 
     python -m tests.bench.engine_refill --device 0 --sizes usual 2048 --out FOLDER &
     python -m tests.bench.engine_refill --device 1 --sizes 1024 --out FOLDER; wait
@@ -166,7 +167,7 @@ async def refilled(clocked: Clocked, full: Full, in_flight: int, title: str, sec
     return rows(title, bare, found[False], found[True])
 
 
-async def measure(site: Site, size: str, until: float, engines: int) -> list[Figure]:
+async def measure(site: Site, size: str, named: str, until: float, engines: int) -> list[Figure]:
     """One engine, which is the first of so many that share the time until then."""
     began, figures = time.monotonic(), []
     engine = site.engine(size)
@@ -181,7 +182,7 @@ async def measure(site: Site, size: str, until: float, engines: int) -> list[Fig
         # The others take as long to start.
         seconds = (until - time.monotonic() - took * (engines - 1)) / engines / len(site.in_flight)
         for in_flight in site.in_flight:
-            title = f"graphs {size}, {in_flight} in flight"
+            title = f"{named}graphs {size}, {in_flight} in flight"
             figures += await refilled(clocked, full, in_flight, title, seconds)
     finally:
         await engine.close()
@@ -194,6 +195,7 @@ def main() -> None:
     line.add_argument("--sizes", nargs="+", default=["usual"], help="usual, or the most tokens of a graph")
     line.add_argument("--in-flight", nargs="+", type=int, help="default: 512 and 64; with --tiny 8 and 4")
     line.add_argument("--seconds", type=float, default=280.0, help="for all, starts included")
+    line.add_argument("--own-blocks", action="store_true", help="engines with vLLM's own KV cache manager")
     line.add_argument("--device", type=int, help="the GPU; default: the first")
     options = line.parse_args()
     if wrong := [size for size in options.sizes if size != "usual" and not size.isdecimal()]:
@@ -205,9 +207,11 @@ def main() -> None:
     logging.basicConfig()
     in_flight = tuple(options.in_flight or ((8, 4) if options.tiny else (512, 64)))
     figures: list[Figure] = []
+    factory = refill_clock.OWN_BLOCKS if options.own_blocks else refill_clock.FACTORY
+    named, of = ("own blocks, ", "_own") if options.own_blocks else ("", "")
     with (
         tempfile.TemporaryDirectory() as scratch,
-        patch.object(vllm_compat, "DELAYING", refill_clock.FACTORY),
+        patch.object(vllm_compat, "DELAYING", factory),
     ):
         vocabulary = write_model(Path(scratch), options.tiny)
         site = Site(Path(scratch), vocabulary, options.tiny, in_flight)
@@ -215,8 +219,9 @@ def main() -> None:
             if time.monotonic() > until:
                 print(f"time is spent: nothing of {size}", flush=True)
                 break
-            figures += asyncio.run(measure(site, size, until, len(options.sizes) - place))
-            name = "engine_refill" if options.tiny else f"engine_refill_cuda_{'_'.join(options.sizes)}"
+            figures += asyncio.run(measure(site, size, named, until, len(options.sizes) - place))
+            sizes = "" if options.tiny else f"_cuda_{'_'.join(options.sizes)}"
+            name = f"engine_refill{sizes}{of}"
             record(name, figures, options.out)
 
 

@@ -14,6 +14,8 @@ from rljob_runtime.engines.vllm_prefills import Delaying
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 
 FACTORY = f"{__name__}.scheduler"
+OWN_BLOCKS = f"{__name__}.with_own_blocks"
+"""The same with vLLM's own KV cache manager, which asks each of its layers in every step."""
 GATE = "let_prompts_wait"
 """Name of the engine core's utility that is told whether new prompts wait for one another from now on."""
 TAKE = "take_steps"
@@ -41,11 +43,19 @@ class Taken(NamedTuple):
 
 
 def scheduler(**arguments: Any) -> Any:
+    return _told((_Clocked, Delaying, Sparing, Holding), arguments)
+
+
+def with_own_blocks(**arguments: Any) -> Any:
+    return _told((_Clocked, Delaying, Holding), arguments)
+
+
+def _told(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:
     from vllm.v1.engine.core import EngineCoreProc
 
     setattr(EngineCoreProc, GATE, _gate)
     setattr(EngineCoreProc, TAKE, _take)
-    return made_of((_Clocked, Delaying, Sparing, Holding), arguments)
+    return made_of(parts, arguments)
 
 
 def _gate(core: Any, waits: bool) -> None:
