@@ -5,6 +5,7 @@ same over gloo, with more ranks.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,48 @@ def test_steps_of_jobs_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Pat
     for name, parallel in JOBS.items():
         for found, _ in ranks.run(2, train, folder, _settings(2, **parallel), 3):
             _check_steps(found, expected, name)
+
+
+ADAPTER: dict[str, Any] = {
+    "adapter": {"rank": 4, "alpha": 8, "targetModules": ["v_proj", "down_proj"]},
+    "model": {"headDim": 32, "layers": 1},
+    "rollout": {"engine": {"vllm": {}}},
+}
+COMPILED: dict[str, list[dict[str, Any]]] = {
+    # `parallel` of the jobs of two ranks.
+    "all weights": [{}, {"tensorParallel": 2}, {"contextParallel": {"hybrid": {}}}],
+    "an adapter": [{}, {"tensorParallel": 2}],
+}
+
+
+@pytest.mark.parametrize("trained", COMPILED)
+def test_steps_of_jobs_whose_layers_are_compiled(ranks: RankProcesses, tmp_path: Path, trained: str) -> None:
+    """By the device's own compiler, after a rehearsal: those of one rank that compiles nothing."""
+    changes = ADAPTER if trained == "an adapter" else {}
+    folder = model_folder(trainer_job(**changes), tmp_path / "model")
+    expected = ranks.run(1, train, folder, _settings(1) | changes, 3)[0][0]
+    for parallel in COMPILED[trained]:
+        made = _settings(2, **parallel) | changes | {"compute": {"compile": True}}
+        for found in ranks.run(2, _compiled, folder, made):
+            _check_steps(found, expected, f"{trained}, {parallel}")
+
+
+def _compiled(
+    rank: int, world_size: int, store: Path, folder: Path, changes: dict[str, Any]
+) -> list[StepMetrics]:
+    """Three steps after a rehearsal. CPUs' compiler takes minutes."""
+    from tests.support.runtime.compiling import compiled_quickly
+
+    with compiled_quickly() if ACCELERATOR == "cpu" else nullcontext():
+        return train(rank, world_size, store, folder, changes, 3, rehearse=True)[0]
+
+
+@pytest.mark.skipif(ACCELERATOR == "cpu", reason="what is moved to CPUs is not on them")
+def test_an_adapter_beside_weights_on_cpus(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(**ADAPTER), tmp_path / "model")
+    expected = ranks.run(1, train, folder, _settings(1) | ADAPTER, 3)[0][0]
+    for found, _ in ranks.run(2, train, folder, _settings(2, cpuOffload=True) | ADAPTER, 3):
+        _check_steps(found, expected, "cpuOffload")
 
 
 def _settings(count: int, **parallel: Any) -> dict[str, Any]:
