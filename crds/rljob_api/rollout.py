@@ -12,8 +12,9 @@ class SuffixDrafts(Model):
     """Drafts from the response's own text and from finished responses to the same prompt."""
 
     kept_tokens: int = Field(default=1_048_576, ge=1, le=1_073_741_824)
-    """Most tokens of finished responses that an engine keeps to draft from; the oldest prompts' go first. A
-    token takes 4 bytes, and about 100 more while responses to the same prompt are being drafted."""
+    """Most tokens of finished responses, and of their prompts, that an engine keeps to draft from; the oldest
+    prompts' go first. A token takes 4 bytes, and one of a response about 100 more while responses to the same
+    prompt are being drafted."""
 
 
 class NgramDrafts(Model):

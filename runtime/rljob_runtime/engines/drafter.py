@@ -62,8 +62,9 @@ class Drafter:
     ) -> None:
         """`draft_tokens` is the longest draft; `minimum_match` how many tokens must agree at least;
         `minimum_chance` what chance each drafted token must have to be kept; `kept_tokens` how many tokens of
-        finished responses are held, the oldest prompts going first; `read_tokens` how many tokens of finished
-        responses, and how many of those that run, a call of `draft` reads from their beginnings."""
+        finished responses and of their prompts are held, the oldest prompts going first; `read_tokens` how
+        many tokens of finished responses, and how many of those that run, a call of `draft` reads from their
+        beginnings."""
         self._draft_tokens = draft_tokens
         self._minimum_match = minimum_match
         self._shares = KeptShares(minimum_chance)
@@ -83,17 +84,19 @@ class Drafter:
 
     @property
     def held_tokens(self) -> int:
-        """Tokens of finished responses that are kept."""
+        """Tokens of finished responses that are kept, and of their prompts."""
         return self._held
 
     def learn(self, prompt: bytes, response: NDArray[np.int32]) -> None:
-        """Draft from `response`, shape (length,), for requests whose prompt is `prompt`."""
-        siblings = self._siblings.setdefault(prompt, _Siblings())
-        siblings.texts.append(response)
+        """Draft from `response`, shape (length,), for requests whose prompt is `prompt`, int32 tokens."""
+        if prompt not in self._siblings:
+            self._siblings[prompt] = _Siblings()
+            self._held += len(prompt) // 4
+        self._siblings[prompt].texts.append(response)
         self._held += len(response)
         while self._held > self._kept_tokens:
             oldest = next(iter(self._siblings))
-            self._held -= self._siblings.pop(oldest).tokens
+            self._held -= self._siblings.pop(oldest).tokens + len(oldest) // 4
             self._indexed.discard(oldest)
 
     def sampled(self, request_id: str, count: int) -> None:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
-from rljob_runtime.engines.protocol import FinishedText, PauseMode, Request
+from rljob_runtime.engines.finished_texts import Siblings
+from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
 from rljob_runtime.engines.vllm_blocks import tell_misfit
 from rljob_runtime.engines.vllm_counters import SchedulerCounters
@@ -238,7 +239,7 @@ class VllmCore(StagingVerbs):
         """Draft from now on; once, before the first request."""
         await self._llm.collective_rpc("start_drafting", args=(options.model_dump(by_alias=True),))
 
-    async def learn(self, texts: list[FinishedText]) -> None:
+    async def learn(self, texts: list[Siblings]) -> None:
         """Draft from these responses."""
         await self._llm.collective_rpc("learn", args=(texts,))
 

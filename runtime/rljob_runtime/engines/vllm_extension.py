@@ -19,8 +19,8 @@ from safetensors import safe_open
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import TimedStart, time_start
 from rljob_runtime.engines.drafter import Drafter
+from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.plain_experts import keep_experts_plain
-from rljob_runtime.engines.protocol import FinishedText
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
@@ -81,10 +81,11 @@ class WeightLoader(StagingWorker, TimedStart):
         # it needs a CUDA stream even on CPUs. Our drafts end where the room does.
         runner.effective_drafter_max_model_len = runner.max_model_len + speculation.draft_tokens
 
-    def learn(self: Any, texts: list[FinishedText]) -> None:
+    def learn(self: Any, texts: list[Siblings]) -> None:
         """Draft from these responses."""
-        for prompt, response in texts:
-            self.model_runner.drafter.learn(prompt, response)
+        for prompt, responses in texts:
+            for response in responses:
+                self.model_runner.drafter.learn(prompt, response)
 
     def drafting_counts(self: Any) -> tuple[int, int]:
         """Drafted tokens that were checked, and tokens of these that were kept, since the start."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_life import CoreLife
-from rljob_runtime.engines.finished_texts import FinishedTexts, finished_text
+from rljob_runtime.engines.finished_texts import FinishedTexts, Siblings, finished_text
 from rljob_runtime.engines.protocol import EngineDied, FinishedText, Request
 from rljob_runtime.engines.vllm_compat import VllmCore
 from rljob_runtime.samples import Generation
@@ -51,10 +51,11 @@ class Teaching:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, texts: list[FinishedText]) -> None:
+    async def _tell(self, texts: list[Siblings]) -> None:
         try:
             await self._life.guard(self._core().learn(texts))
         except EngineDied:
             pass  # Whatever runs on it tells that.
         except Exception as error:  # noqa: BLE001 - responses come all the same, without drafts from these
-            _log.warning("engine %s: %d texts to draft from are lost: %s", self._engine, len(texts), error)
+            lost = sum(len(responses) for _, responses in texts)
+            _log.warning("engine %s: %d texts to draft from are lost: %s", self._engine, lost, error)

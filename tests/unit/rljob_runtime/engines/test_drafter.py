@@ -125,15 +125,15 @@ def test_after_a_rest_everything_is_read_anew() -> None:
 
 
 def test_the_oldest_prompts_go_first() -> None:
-    subject = drafter(kept_tokens=10)
+    subject = drafter(kept_tokens=11)
     subject.learn(PROMPT, tokens("abcd"))
     subject.learn(OTHER, tokens("abxy"))
-    assert subject.held_tokens == 8
+    assert subject.held_tokens == 10, "each with its prompt, of one token"
     subject.learn(OTHER, tokens("qrst"))
-    assert subject.held_tokens == 8
+    assert subject.held_tokens == 9
     assert drafts(subject, row("-ab", "one"), row("-ab", "two", OTHER)) == ["", "xy"]
     subject.learn(b"third", tokens("0123456789"))
-    assert subject.held_tokens == 10
+    assert subject.held_tokens == 11
     subject.learn(b"fourth", tokens("0123456789a"))
     assert subject.held_tokens == 0
 
