@@ -126,6 +126,9 @@ class RolloutWorker:
             self._arrival.clear()
             await self._arrival.wait()
         running = [task for task in self._tasks if task.get_name() == _GENERATE]
+        # Those that begin in this turn of the loop reach the engine in the next one. After the pause they
+        # would wait for its end.
+        await asyncio.sleep(0)
         await self._engine.pause(mode)
         # Their tasks count the results a moment after the engine has ended them.
         if mode == "abort" and running:

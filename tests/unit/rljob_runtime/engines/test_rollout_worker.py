@@ -124,6 +124,23 @@ def test_results_that_the_client_has_by_now_are_not_sent(
     assert asyncio.run(main()) == sent
 
 
+def test_a_pause_that_comes_with_requests_takes_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were read in the same turn of the loop, too: they would wait for the pause's end."""
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
+
+    async def main() -> int:
+        factory = "rljob_runtime.engines.fake:FakeEngine"
+        worker = RolloutWorker(factory, {"length_of": lambda _: 5}, "fast-0", "ipc://none", new_keys()[0])
+        worker._send = lambda *_: None  # type: ignore[method-assign,assignment]
+        await worker.start(0)
+        asked = tuple(Request(name, np.zeros(3, np.int32), 9, 0) for name in ("a", "b"))
+        worker._take(b"client", channel.Submit(asked))
+        async with asyncio.timeout(10):
+            return await worker.pause("abort", begun=2)
+
+    assert run_virtual(main()) == 2
+
+
 @pytest.mark.parametrize(("started", "heard"), [(True, [(b"prompt", b"response")]), (False, [])])
 def test_what_finished_elsewhere_reaches_an_engine_that_is_up(
     monkeypatch: pytest.MonkeyPatch, started: bool, heard: list[FinishedText]
