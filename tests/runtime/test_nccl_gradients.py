@@ -145,6 +145,8 @@ ADAPTER: dict[str, Any] = {
     "adapter": {"rank": 4, "alpha": 8, "targetModules": ["v_proj", "down_proj"]},
     "model": {"headDim": 32, "layers": 1},
     "rollout": {"engine": {"vllm": {}}},
+    # vLLM multiplies adapters in 16 bits on accelerators, and a job trains what its engines have.
+    **({} if ACCELERATOR == "cpu" else {"policy": {"dtype": "bfloat16"}}),
 }
 COMPILED: dict[str, list[dict[str, Any]]] = {
     # `parallel` of the jobs of two ranks.
@@ -162,7 +164,7 @@ def test_steps_of_jobs_whose_layers_are_compiled(ranks: RankProcesses, tmp_path:
     for parallel in COMPILED[trained]:
         made = _settings(2, **parallel) | changes | {"compute": {"compile": True}}
         for found in ranks.run(2, _compiled, folder, made):
-            _check_steps(found, expected, f"{trained}, {parallel}")
+            _check_steps(found, expected, f"{trained}, {parallel}", "policy" in changes)
 
 
 def _compiled(
@@ -180,7 +182,7 @@ def test_an_adapter_beside_weights_on_cpus(ranks: RankProcesses, tmp_path: Path)
     folder = model_folder(trainer_job(**ADAPTER), tmp_path / "model")
     expected = ranks.run(1, train, folder, _settings(1) | ADAPTER, 3)[0][0]
     for found, _ in ranks.run(2, train, folder, _settings(2, cpuOffload=True) | ADAPTER, 3):
-        _check_steps(found, expected, "cpuOffload")
+        _check_steps(found, expected, "cpuOffload", half=True)
 
 
 def _settings(count: int, **parallel: Any) -> dict[str, Any]:
@@ -189,9 +191,13 @@ def _settings(count: int, **parallel: Any) -> dict[str, Any]:
     return made | {"compute": {"compile": False}}
 
 
-def _check_steps(found: list[StepMetrics], expected: list[StepMetrics], name: str) -> None:
+def _check_steps(
+    found: list[StepMetrics], expected: list[StepMetrics], name: str, half: bool = False
+) -> None:
+    """`half`: they were computed in 16 bits."""
+    rel, near = (5e-2, 5e-3) if half else (2e-4, 1e-5)
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         try:
-            assert_same_metrics(one, other, rel=2e-4, near=1e-5)
+            assert_same_metrics(one, other, rel=rel, near=near)
         except AssertionError as error:
             raise AssertionError(f"{name}, step {number}: {error}") from error
