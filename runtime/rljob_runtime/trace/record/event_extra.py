@@ -12,6 +12,8 @@ from rljob_runtime.trace.record.event_log import LATEST, Event, Seconds, Time
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """What a float can hold."""
+_Uid = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Evaluations count theirs down from -1."""
 _Value = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 """A figure of a worker's use: bytes at most."""
 _Reward = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
@@ -23,7 +25,7 @@ _Use = _Value | str | bool | list[Any] | dict[str, Any] | None
 class _Extra(TypedDict, total=False):
     # generate, evaluate
     request: str
-    uid: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    uid: _Uid
     tokens: _Count
     length: _Count
     finish: str

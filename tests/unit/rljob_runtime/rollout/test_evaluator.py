@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.responder import Responder
 from rljob_runtime.samples import Generation, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.record.event_log import EventLog
 
 SAMPLING = Sampling(temperature=0.0, stop_token_ids=(3,))
@@ -38,9 +40,17 @@ class Engine(FakeEngine):
 class Site:
     """An evaluator with its engines."""
 
-    def __init__(self, sets: Sequence[HeldOutSet], samples: int = 2, kept: int = 0, engines: int = 1) -> None:
+    def __init__(
+        self,
+        sets: Sequence[HeldOutSet],
+        samples: int = 2,
+        kept: int = 0,
+        engines: int = 1,
+        folder: Path | None = None,
+    ) -> None:
+        """`folder`: where events are recorded; None records nothing."""
         clock = asyncio.get_running_loop().time
-        events = EventLog(None, 0, "driver", "driver", clock=clock)
+        self.events = events = EventLog(folder, 0, "driver", "driver", clock=clock)
         self.most_groups = 0
         self.pool = EnginePool(clock, lambda slot, why: None)
         self.engines = [Engine(f"engine-{number}") for number in range(engines)]
@@ -88,6 +98,20 @@ def test_each_prompt_of_each_set_once() -> None:
         assert not site.pool.router.book.groups
 
     run_virtual(main())
+
+
+def test_its_events_can_be_read_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        site = Site([held_out("a", 2), held_out("b", 3)], folder=tmp_path)
+        await site.run()
+        site.events.flush()
+
+    run_virtual(main())
+    tally = Tally()
+    ((_, events),) = read_steps(tmp_path, tally)
+    assert (tally.unreadable, tally.first) == (0, "")
+    uids = [each.extra["uid"] for each in events if each.event == "evaluate"]
+    assert sorted(uids) == sorted(2 * [-5, -4, -3, -2, -1])
 
 
 @pytest.mark.parametrize(("samples", "engines", "most"), [(2, 1, 4), (1, 1, 8), (2, 3, 12), (100, 1, 1)])
