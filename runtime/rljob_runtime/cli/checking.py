@@ -180,16 +180,24 @@ def _unusable(asked: Asked, warnings: list[str]) -> str | None:
 
 def _check_machine(asked: Asked) -> list[Finding]:
     """Why the job does not fit this machine."""
+    from rljob_runtime.driver.model_folder import CHECKPOINTS, checkpoint_root
     from rljob_runtime.manifest.adapters import model_size
     from rljob_runtime.manifest.checks import model_parameters
     from rljob_runtime.manifest.preflight import measure, preflight
+    from rljob_runtime.trainer.checkpoint import sizes
 
     manifest = asked.manifest
     job = manifest.job
-    path = job.spec.training.checkpoint.path
-    checkpoints = manifest.folder / path if path is not None else asked.folder.absolute()
+    folder = asked.folder.absolute()
+    checkpoints = checkpoint_root(job, folder, manifest.folder)
+    # Those of a run that a new one takes the place of stay, in a folder of another name.
+    saved, left_over = sizes(checkpoints) if asked.resumes else ([], 0)
+    if not asked.resumes and checkpoints == folder / CHECKPOINTS:
+        # What has that name in it is the earlier run's, and may lead to another disk.
+        checkpoints = folder
+    machine = measure(job, checkpoints, asked.memory, asked.share, saved, left_over)
     size = model_size(job, manifest.folder, model_parameters(job, manifest.folder))
-    found = preflight(job, size, measure(job, checkpoints, asked.memory, asked.share))
+    found = preflight(job, size, machine)
     return [manifest.find(each) for each in found]
 
 

@@ -9,12 +9,13 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
+from rljob_runtime.manifest.checkpoint_room import room_needed
 from rljob_runtime.manifest.trainer_memory import ModelSize, moments_bytes, state_bytes, ways_to_save
 from rljob_runtime.site.sizes import amounts
 from rljob_runtime.weights.transport import STORED, choose
@@ -60,6 +61,8 @@ class Machine:
     """Bytes of the smallest accelerator; None where that is not known."""
     read_only: str | None = None
     """The folder above the checkpoints that is there, if nothing can be written to its mount."""
+    saved: tuple[int, ...] = ()
+    """Bytes of each checkpoint of the run that goes on, the oldest first: newer ones take their place."""
 
 
 def preflight(job: RLJob, size: ModelSize, machine: Machine) -> list[Problem]:
@@ -75,10 +78,18 @@ def preflight(job: RLJob, size: ModelSize, machine: Machine) -> list[Problem]:
     ]
 
 
-def measure(job: RLJob, checkpoints: Path, memory: int, shared: bool = False) -> Machine:
+def measure(
+    job: RLJob,
+    checkpoints: Path,
+    memory: int,
+    shared: bool = False,
+    saved: Sequence[int] = (),
+    left_over: int = 0,
+) -> Machine:
     """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist);
     `memory`: what `free_memory` said before anything of the job was started; `shared`: whether workers may
-    share a device."""
+    share a device; `saved`: as `Machine.saved`; `left_over`: bytes there that go before the next one is
+    written."""
     # The folder need not exist yet: the one above it that does is on the same disk.
     there = next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
     return Machine(
@@ -87,10 +98,11 @@ def measure(job: RLJob, checkpoints: Path, memory: int, shared: bool = False) ->
         accelerator_memory=_smallest_accelerator(job.spec.accelerator),
         memory=memory,
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
-        disk=shutil.disk_usage(there).free,
+        disk=shutil.disk_usage(there).free + left_over,
         vllm=importlib.util.find_spec("vllm") is not None,
         shared=shared,
         read_only=str(there) if os.statvfs(there).f_flag & os.ST_RDONLY else None,
+        saved=tuple(saved),
     )
 
 
@@ -304,15 +316,24 @@ def _disk(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
             "for writing, or name another folder with checkpoint.path or --output",
         )
         return
-    keep = job.spec.training.checkpoint.keep
-    needed = (keep + 1) * size.trained * (_SAVED_WEIGHT_BYTES + moments_bytes(job))
-    if needed > machine.disk:
-        takes, has = amounts(needed, machine.disk)
-        yield Problem(
-            ("spec", "training", "checkpoint"),
-            f"{keep} checkpoints and the one being written take {takes}, and {has} are "
-            "free there: lower keep, set path to a larger disk, or make room",
-        )
+    keep, saved = job.spec.training.checkpoint.keep, machine.saved
+    each = size.trained * (_SAVED_WEIGHT_BYTES + moments_bytes(job))
+    needed = room_needed(each, keep, saved)
+    if needed <= machine.disk:
+        return
+    takes, has = amounts(needed, machine.disk)
+    if saved:
+        what = f"checkpoints to come take {takes} beside the {_count(len(saved), 'checkpoint')} of this run"
+        # Another path has none that a run could go on from.
+        cures = ["make room"]
+    else:
+        what = f"{_count(keep, 'checkpoint')} and the one being written take {takes}"
+        cures = ["set path to a larger disk", "make room"]
+    if room_needed(each, 1, saved) < needed:
+        cures.insert(0, "lower keep")
+    yield Problem(
+        ("spec", "training", "checkpoint"), f"{what}, and {has} are free there: {', or '.join(cures)}"
+    )
 
 
 def _count(number: int, thing: str) -> str:

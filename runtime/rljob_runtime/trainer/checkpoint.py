@@ -178,10 +178,7 @@ def finish(partial: Path, keep: int) -> Path:
     _to_disk(root)
     for leftover in root.glob(f"step_*.old{_PARTIAL}"):
         shutil.rmtree(leftover)
-    # By time, as the number does not tell: a job that went back writes lower steps after higher ones.
-    others = sorted(
-        (path for path in _whole(root) if path != folder), key=lambda path: path.stat().st_mtime_ns
-    )
+    others = [path for path in _by_age(root) if path != folder]
     for surplus in others[: max(0, len(others) + 1 - keep)]:
         # Renamed first, so that a kill halfway through does not leave half a checkpoint under its name.
         shutil.rmtree(surplus.rename(surplus.with_name(f"{surplus.name}.old{_PARTIAL}")))
@@ -191,6 +188,23 @@ def finish(partial: Path, keep: int) -> Path:
 def discard(partial: Path) -> None:
     """Remove what was written of a checkpoint that failed."""
     shutil.rmtree(partial, ignore_errors=True)
+
+
+def sizes(root: Path) -> tuple[list[int], int]:
+    """Bytes of each whole checkpoint in `root`, in the order in which they would be removed, and of what
+    interrupted writers left, which `begin` removes."""
+    whole = [_bytes_in(folder) for folder in _by_age(root)]
+    return whole, sum(map(_bytes_in, root.glob(f"step_*{_PARTIAL}")))
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _by_age(root: Path) -> list[Path]:
+    """The whole checkpoints, the oldest first: by time, as the number does not tell. A job that went back
+    writes lower steps after higher ones."""
+    return sorted(_whole(root), key=lambda path: path.stat().st_mtime_ns)
 
 
 def _whole(root: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """The check that takes place while Ray starts: what it finds, in this process; as a process, how it ends."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from rljob_runtime.cli.checking import Asked, examine
+from rljob_runtime.cli.checking import Asked, _check_machine, examine
+from rljob_runtime.manifest.adapters import model_size
+from rljob_runtime.manifest.checks import model_parameters
 from rljob_runtime.manifest.load import read
 from rljob_runtime.manifest.preflight import free_memory
+from tests.support.disks import small_disk
 from tests.support.jobs import job
 
 _AS_A_PROCESS = """
@@ -79,6 +83,24 @@ def test_what_is_found(
     for words, told in ((errors, found.errors), (warnings, found.warnings)):
         assert len(words) == len(told)
         assert all(part in str(each) for part, each in zip(words, told, strict=True))
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_checkpoints_of_the_run_that_goes_on_make_room(tmp_path: Path, resumes: bool) -> None:
+    file, folder = tmp_path / "job.yaml", tmp_path / "disk"
+    file.write_text(yaml.safe_dump(job({"training.rollout.engine": {"torch": {}}})))
+    manifest = read(file)
+    size = model_size(manifest.job, tmp_path, model_parameters(manifest.job, tmp_path)).trained * 12
+    # For three there is room, and for none beside two of them and what was written of a third one.
+    with small_disk(folder, megabytes=math.ceil(3.5 * size / 2**20)):
+        for name in ("step_3", "step_6", "step_9.tmp"):
+            (folder / "checkpoints" / name).mkdir(parents=True)
+            (folder / "checkpoints" / name / "tensors").write_bytes(bytes(size))
+        asked = Asked(manifest, folder, share=False, memory=free_memory(), resumes=resumes)
+        assert asked.manifest.job.spec.training.checkpoint.keep == 2
+        told = [str(each) for each in _check_machine(asked)]
+    assert len(told) == (0 if resumes else 1)
+    assert all("spec.training.checkpoint: 2 checkpoints and the one being written" in each for each in told)
 
 
 def test_a_check_that_breaks_is_told_with_its_traceback(

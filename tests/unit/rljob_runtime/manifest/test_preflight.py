@@ -225,6 +225,35 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             ],
         ),
         (
+            {"training.checkpoint.keep": 1},
+            {"disk": MILLION},
+            MILLION,
+            [
+                "spec.training.checkpoint: 1 checkpoint and the one being written take 22.9 MiB, and "
+                "1.0 MiB are free there: set path to a larger disk, or make room"
+            ],
+        ),
+        # The run that goes on has written them, and replaces them.
+        ({}, {"disk": 12 * MILLION, "saved": (12 * MILLION, 12 * MILLION)}, MILLION, []),
+        (
+            {},
+            {"disk": MILLION, "saved": (12 * MILLION, 12 * MILLION)},
+            MILLION,
+            [
+                "spec.training.checkpoint: checkpoints to come take 11.4 MiB beside the 2 checkpoints of "
+                "this run, and 1.0 MiB are free there: make room"
+            ],
+        ),
+        (
+            {},
+            {"disk": 12 * MILLION, "saved": (12 * MILLION,)},
+            MILLION,
+            [
+                "spec.training.checkpoint: checkpoints to come take 22.9 MiB beside the 1 checkpoint of this "
+                "run, and 11.4 MiB are free there: lower keep, or make room"
+            ],
+        ),
+        (
             {},
             {"read_only": "/data/run", "disk": 0},
             MILLION,
