@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.training import Training
+from rljob_runtime.data.errors import not_expanded
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
 
@@ -36,6 +37,8 @@ def forced_lengths(
     if training.rollout.forced_lengths is None:
         return None
     path = base / training.rollout.forced_lengths
+    if not path.exists() and (advice := not_expanded(path)):
+        raise LengthTraceError(f"{path}: no such file{advice}")
     trace = read_length_trace(path)
     why = misfit(trace, training, groups, data)
     if why is not None:

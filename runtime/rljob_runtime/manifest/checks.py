@@ -1,4 +1,5 @@
-"""What a manifest refers to: the model's folder, tokenizer, data and reward, checked before a job starts.
+"""What a manifest refers to: the model's folder, tokenizer, data, reward and the folder of checkpoints,
+checked before a job starts.
 
 Guarantees: nothing is downloaded and no weights are loaded; each thing is checked even when another is
 wrong, as far as it does not need it; a few seconds at most. Reward functions are tried on the first rows
@@ -6,6 +7,7 @@ of the data in a process of their own, and imported in this one first, unless a 
 user; losses and advantages of the job's own are imported and tried in this one.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from rljob_api import RLJob
 from rljob_api.data import Reward
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
+from rljob_runtime.data.errors import not_expanded
 from rljob_runtime.job_errors import OwnFunctionFailed
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.logger_packages import check_loggers
@@ -58,6 +61,7 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
         *of_reward,
         *_check_own_functions(job, folder),
         *check_loggers(job.spec.training.loggers),
+        *_check_checkpoints(job, folder),
         *texts.problems,
         *_check_forced_lengths(job, folder, texts.epoch),
     ]
@@ -202,6 +206,21 @@ def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
                 yield Problem((*path, "arguments", *named), _clause(error))
             except (FunctionLoadError, OwnFunctionFailed) as error:
                 yield Problem((*path, "function"), _clause(error))
+
+
+def _check_checkpoints(job: RLJob, folder: Path) -> Iterator[Problem]:
+    """Whether there is, or can be, the folder that the job names for its checkpoints."""
+    named = job.spec.training.checkpoint.path
+    if named is None:
+        return
+    place = (*_TRAINING, "checkpoint", "path")
+    path = folder / named
+    nearest = next((each for each in (path, *path.parents) if os.path.exists(each)), path)
+    if os.path.exists(nearest) and not os.path.isdir(nearest):
+        yield Problem(place, f"{nearest} is a file; name a folder")
+    # One that is there is meant, whatever its name.
+    elif nearest != path and (advice := not_expanded(Path(named))):
+        yield Problem(place, f"no folder {named}{advice}")
 
 
 def _check_forced_lengths(job: RLJob, folder: Path, epoch: "Epoch | None") -> Iterator[Problem]:

@@ -25,6 +25,7 @@ _NEEDS: dict[str | int, frozenset[str]] = {
     "data": _ALL - {"evaluation"},
     "evaluation": _ALL,
     "loggers": frozenset({"loggers"}),
+    "checkpoint": frozenset({"checkpoint"}),
 }
 """Fields of spec.training that refer to something, and which of them must be right for what is found there to
 be so."""

@@ -86,6 +86,41 @@ def mixed(other, **more):
         ),
         (
             [],
+            {"training.rollout.forcedLengths": "~/lengths.jsonl"},
+            "spec.training.rollout.forcedLengths",
+            ["/~/lengths.jsonl: ", "a path is taken as it is written, and ~ is not expanded"],
+        ),
+        (
+            [],
+            {"training.checkpoint": {"path": "~/ck"}},
+            "spec.training.checkpoint.path",
+            [
+                "no folder ~/ck: a path is taken as it is written, and ~ is not expanded",
+                "write the whole path",
+            ],
+        ),
+        (
+            [],
+            {"training.checkpoint": {"path": "/data/$USER/ck"}},
+            "spec.training.checkpoint.path",
+            ["no folder /data/$USER/ck: a path is taken as it is written, and $USER is not expanded"],
+        ),
+        (
+            ["good.jsonl"],
+            {"training.checkpoint": {"path": "good.jsonl"}},
+            "spec.training.checkpoint.path",
+            ["/good.jsonl is a file; name a folder"],
+        ),
+        (
+            ["good.jsonl"],
+            {"training.checkpoint": {"path": "good.jsonl/of/checkpoints"}},
+            "spec.training.checkpoint.path",
+            ["/good.jsonl is a file; name a folder"],
+        ),
+        (["good.jsonl"], {"training.checkpoint": {"path": "not/there/yet"}}, None, None),
+        (["~/good.jsonl"], {"training.checkpoint": {"path": "~"}}, None, None),
+        (
+            [],
             {"training.reward": {"function": COPY["function"], "arguments": {"overrun_penalty": [9**40]}}},
             "spec.training.reward.arguments.overrun_penalty",
             ["has an integer of more than 64 bits, and a reward gets none: quote it"],

@@ -25,6 +25,8 @@ TRAINING = ("spec", "training")
         (("model", "path"), [("model", "dtpye")], False),
         (("model", "path"), [()], False),
         (("reward", "function"), [("model", "dtpye"), ("data", "x")], True),
+        (("checkpoint", "path"), [("async", "maxStalenes")], True),
+        (("checkpoint", "path"), [("checkpoint", "kepe")], False),
         (("rollout", "maxResponseTokens"), [("async", "maxStalenes")], False),
     ],
 )
