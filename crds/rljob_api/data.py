@@ -142,7 +142,8 @@ class PoolShares(Model):
     0: never again; 1: each time."""
 
     unsolved: float = Field(default=0.05, ge=0, le=1)
-    """Prompts of which no response passed. They may be solved later: a little keeps measuring them."""
+    """Prompts of which no response passed, or ever had a reward. They may be solved later: a little keeps
+    measuring them."""
     hard: float = Field(default=0.2, ge=0, le=1)
     """Prompts with a pass rate up to hardUpTo."""
     normal: float = Field(default=1.0, gt=0, le=1)
@@ -155,7 +156,8 @@ class PoolShares(Model):
 
 class Curriculum(Model):
     """Prompts by difficulty: each is in a pool by its pass rate, the share of the responses of its newest
-    group whose reward is at least passReward. A prompt that was not tried yet is always trained."""
+    group whose reward is at least passReward. A prompt that was not tried yet is always trained; while its
+    first group is under way others are."""
 
     hard_up_to: float = Field(default=0.25, gt=0, lt=1)
     """Largest pass rate of a hard prompt."""

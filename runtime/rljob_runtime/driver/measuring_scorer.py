@@ -18,8 +18,8 @@ class MeasuringScorer:
 
     async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> Sequence[Score]:
         """Let the other scorer score the group, and tell of its rewards: also of a group that is refused for
-        being solved by all responses or by none. Returns what the other one does: a score for each
-        response."""
+        being solved by all responses or by none, and of one without any. Returns what the other one does: a
+        score for each response."""
         scores = await self._scorer(prompt, responses)
         self._curriculum.scored(prompt.row, [score.value for score in scores if score.failure is None])
         return scores

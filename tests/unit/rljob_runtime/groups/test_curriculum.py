@@ -41,9 +41,9 @@ def test_prompts_of_a_pool_without_a_share_are_passed_over() -> None:
     order.scored(1, [0.0, 1.0])
     order.scored(2, [0.0, 0.5])
     order.scored(3, [])
-    assert [order.place(uid) for uid in range(4, 8)] == [5, 7, 9, 11]
+    assert [order.place(uid) for uid in range(4, 7)] == [5, 9, 13]
     assert order.metrics() == {
-        "untried": 1, "unsolved": 1, "hard": 0, "normal": 1, "easy": 0, "solved": 1, "passed_over": 4,
+        "untried": 0, "unsolved": 2, "hard": 0, "normal": 1, "easy": 0, "solved": 1, "passed_over": 7,
     }  # fmt: skip
 
 
@@ -55,6 +55,52 @@ def test_the_newest_group_counts() -> None:
     order.scored(2, [1.0, 0.0])
     assert order.place(4) == 6
     assert order.metrics()["solved"] == 3
+
+
+def test_a_group_without_rewards_leaves_a_prompt_where_it_was() -> None:
+    order = curriculum()
+    order.place(0)
+    order.scored(0, [0.0, 1.0])
+    order.scored(0, [])
+    assert order.metrics()["normal"] == 1
+
+
+def test_prompts_whose_reward_always_fails_take_no_more_than_their_share() -> None:
+    order = curriculum(rows=200, shares=PoolShares())
+    rows = []
+    for uid in range(600):
+        rows.append(order.place(uid) % 200)
+        order.scored(rows[-1], [] if rows[-1] < 10 else [1.0])
+    assert sorted(rows[:200]) == list(range(200))
+    assert sum(row < 10 for row in rows[200:]) < 40, "a tenth of what is generated"
+
+
+def test_a_prompt_whose_first_group_is_under_way_is_passed_over_for_others() -> None:
+    order, ledger = curriculum(), Ledger()
+    for uid in range(4):
+        order.place(uid)
+    order.scored(2, [0.0, 1.0])
+    assert [order.place(uid) for uid in (4, 5)] == [6, 10]
+    saved = order.state(ledger)
+    again = curriculum()
+    again.restore(saved)
+    for each in (order, again):
+        each.scored(0, [0.0, 1.0])
+        assert [each.place(uid) for uid in (6, 7, 8)] == [12, 14, 16]
+
+
+def test_where_each_prompt_is_under_way_they_come_in_their_order_again() -> None:
+    order = curriculum()
+    assert [order.place(uid) % 4 for uid in range(12)] == [0, 1, 2, 3] * 3
+    order.scored(1, [1.0])
+    assert [order.place(uid) % 4 for uid in range(12, 18)] == [0, 2, 3, 0, 2, 3]
+
+
+def test_a_checkpoint_that_has_no_rate_of_a_prompt_without_rewards_has_it_tried_again() -> None:
+    order = curriculum()
+    order.restore(CurriculumState(position=4, places={}, rates={0: 0.5, 1: 0.5, 2: 0.5}))
+    assert [order.place(uid) for uid in (4, 5, 6, 7)] == [4, 5, 6, 7]
+    assert [order.place(uid) for uid in (8, 9, 10, 11)] == [8, 9, 10, 12]
 
 
 def test_shares_are_kept() -> None:
