@@ -19,6 +19,9 @@ from rljob_runtime.data.errors import one_line
 
 OwnFunction = Callable[..., Any]
 
+_MODULE_WORDS = 2000
+"""Most characters that are told of what a module raises: a library may list all the paths that it tried."""
+
 
 class FunctionLoadError(ValueError):
     """The function cannot be used."""
@@ -110,7 +113,7 @@ def _import(path: str, module_name: str, folders: list[str]) -> ModuleType:
 
 
 def _import_failed(path: str, module_name: str, error: BaseException) -> str:
-    message = " ".join(str(error).split())
+    message = one_line(error, limit=_MODULE_WORDS)
     return f'cannot import "{path}": importing {module_name} failed with {type(error).__name__}: {message}'
 
 

@@ -87,6 +87,11 @@ def listed(names: list[str]) -> str:
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """The message of an exception without line breaks."""
-    text = " ".join(str(error).split())
+    """The message of an exception without line breaks. Half of a surrogate pair, which cannot be written as
+    UTF-8, stands in it as Python escapes it."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - one of a user's own may have any `__str__`
+        said = "(its message cannot be read)"
+    text = " ".join(said.encode(errors="backslashreplace").decode().split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

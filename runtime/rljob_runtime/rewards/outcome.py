@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from rljob_api.errors import nearest
+from rljob_runtime.data.errors import one_line
 from rljob_runtime.rewards import RewardResult
 
 LARGEST = 1e6
@@ -151,5 +152,6 @@ def _numbers(kind: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
             else:
                 numbers[name] = to_number(value) if kind == "parts" else _finite(value)
         except (ValueError, OverflowError) as error:
-            complaints[f"{kind}.{name}"] = str(error)
+            # A number of a user's own type says in its own words that it is none.
+            complaints[f"{kind}.{name}"] = one_line(error)
     return numbers, complaints

@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "my_rewards.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("import not_installed_anywhere\n")
     (tmp_path / "syntax.py").write_text("def f(:\n")
+    (tmp_path / "half.py").write_text('raise ValueError("boom \\ud800")\n')
     (tmp_path / "exits.py").write_text("raise SystemExit(2)\n")
     yield tmp_path
     sys.path[:] = path
@@ -73,6 +74,7 @@ def test_built_in_functions_load() -> None:
         ("my_rewards.sub:f", {}, r"there is no module my_rewards.sub in {folder}"),
         ("broken:f", {}, r"importing broken failed with ModuleNotFoundError: No module named"),
         ("syntax:f", {}, r"importing syntax failed with SyntaxError: .*syntax.py, line 1"),
+        ("half:f", {}, r"importing half failed with ValueError: boom \\ud800$"),
         ("exits:f", {}, r"importing exits failed with SystemExit: 2"),
         ("my_rewards:mathh", {}, r"my_rewards.py\) has no function mathh. Did you mean math\? It has: any"),
         ("my_rewards:zzz", {}, r"zzz. It has: anything, format, keywords, later, math, nothing, "),

@@ -8,6 +8,14 @@ import pytest
 from rljob_runtime.rewards import RewardResult
 from rljob_runtime.rewards.outcome import MOST_NAMES, Outcome, RewardFormError, combined, outcome_of
 
+
+class Odd(int):
+    """A number of a user's own that is none."""
+
+    def __float__(self) -> float:
+        raise ValueError("odd \ud800")
+
+
 MANY = {f"part_{number}": 0.0 for number in range(MOST_NAMES + 1)}
 
 
@@ -41,6 +49,7 @@ MANY = {f"part_{number}": 0.0 for number in range(MOST_NAMES + 1)}
             {"parts": {"a": 1.0}, "metrics": {"x": 10**400}},
             Outcome(1.0, {"a": 1.0}, {}, {"metrics.x": "int too large to convert to float"}),
         ),
+        ({"reward": 1.0, "metrics": {"x": Odd()}}, Outcome(1.0, {}, {}, {"metrics.x": r"odd \ud800"})),
     ],
 )  # fmt: skip
 def test_what_is_a_reward(returned: Any, expected: Outcome) -> None:

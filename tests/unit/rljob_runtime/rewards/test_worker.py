@@ -30,6 +30,16 @@ def wordless(sample):
 
 def no_such_method(sample):
     return sample.respose
+
+def half_of_a_character(sample):
+    raise ValueError("boom \\ud800")
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+def mute(sample):
+    raise Mute
 """
 
 
@@ -50,6 +60,8 @@ def no_such_method(sample):
             "AttributeError: 'RewardInput' object has no attribute 'respose' "
             "(judge_words.py:21, in no_such_method)",
         ),
+        ("half_of_a_character", r"ValueError: boom \ud800 (judge_words.py:24, in half_of_a_character)"),
+        ("mute", "Mute: (its message cannot be read) (judge_words.py:31, in mute)"),
     ],
 )
 def test_an_error_of_a_reward_in_one_line(
