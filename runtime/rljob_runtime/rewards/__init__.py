@@ -67,7 +67,9 @@ class Score(msgspec.Struct, frozen=True):
 
 TEACHER = "teacher"
 """How the failure of a response begins that its teacher has not scored."""
-_NOT_ERRORS = ("timeout", "reward worker died", "cancelled", TEACHER)
+WORKER_DIED = "reward worker died"
+"""How the failure of a response begins whose worker ended, or answered what is no answer."""
+_NOT_ERRORS = ("timeout", WORKER_DIED, "cancelled", TEACHER)
 """How failures begin that are not the function's own; all others are errors of the function."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards import WORKER_DIED, RewardInput, Score
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, from_worker
 from rljob_runtime.rewards.launch import HostAway, Launched, launch
 
@@ -160,7 +160,7 @@ class WorkerProcess(asyncio.Protocol):
         code = await self.stop()
         # With a reason the pool ended it, and the sample it was at has failed with that already.
         if self._jobs and self.reason is None:
-            self._jobs.popleft().finish(Score(0.0, f"reward worker died ({describe_exit(code)})"))
+            self._jobs.popleft().finish(Score(0.0, f"{WORKER_DIED} ({describe_exit(code)})"))
         left = list(self._jobs)
         self._jobs.clear()
         return left
@@ -200,7 +200,7 @@ class WorkerProcess(asyncio.Protocol):
             for body in self._buffer.feed(data):
                 self._take(from_worker.decode(body))
         except msgspec.DecodeError as error:
-            self._fail(f"reward worker died (sent a malformed answer: {error})")
+            self._fail(f"{WORKER_DIED} (sent a malformed answer: {error})")
             return
         self._on_room(self)
 

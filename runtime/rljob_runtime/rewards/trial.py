@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_runtime.own_functions import FunctionLoadError
-from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards import WORKER_DIED, RewardInput, Score, failure_reason
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.load import ONE_AT_A_TIME, Refusal
@@ -79,13 +79,33 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
         return _about_parts([score for score in scores if score.failure is None])
     if not failures:
         return None
-    # A slow first call, such as one that loads a judge model, says nothing of later ones.
-    if any(failure.startswith(("timeout", "cancelled")) for failure in failures):
+    ended = [failure for failure in failures if failure_reason(failure) not in ("timeout", "cancelled")]
+    # A slow first call, such as one that loads a judge model, says nothing of later ones. A worker that died
+    # is not slow, but who comes after it waits for another one to start.
+    if len(ended) < len(failures) and not any(map(_died, ended)):
         return _LATE
-    words = [failure.removeprefix(_ERROR) for failure in failures]
+    words = [failure.removeprefix(_ERROR) for failure in ended]
     if all(map(_TAKEN_FOR_ANOTHER.match, words)):
         return Verdict(f"{words[0]}: {ONE_AT_A_TIME}", certain=True)
     return Verdict(words[0], certain=all(each.startswith(_MISTAKES) for each in words))
+
+
+def when_over(trial: Trial, spent: float) -> Verdict | None:
+    """What is wrong with the newest batch of a trial whose time is over, at a sample that had had `spent`
+    seconds of it; None where nothing is known to be."""
+    newest = trial.scores[-1] if trial.scores else []
+    if any(_died(score.failure or "") for scores in trial.scores for score in scores):
+        # It is others that were started in the place of such a worker which took the time.
+        return verdict(newest)
+    usual = usual_seconds(trial.seconds)
+    # Slow, of which its pace tells, or stuck.
+    if usual is None or spent > _STUCK * usual:
+        return _LATE
+    return verdict(newest) if any(score.failure is None for score in newest) else None
+
+
+def _died(failure: str) -> bool:
+    return failure_reason(failure) == WORKER_DIED
 
 
 def _about_parts(scores: Sequence[Score]) -> Verdict | None:
@@ -171,14 +191,9 @@ async def _try(
                     for sample in samples:
                         began = asyncio.get_running_loop().time()
                         trial.scores[batch] += await pool.score([sample])
-                    _judge(trial, batch)
+                    _find(trial, batch, verdict(trial.scores[batch]))
         except TimeoutError:
-            usual, now = usual_seconds(trial.seconds), asyncio.get_running_loop().time()
-            # Slow, of which its pace tells, or stuck.
-            if usual is None or now - began > _STUCK * usual:
-                trial.found[batch] = _LATE
-            elif any(score.failure is None for score in trial.scores[batch]):
-                _judge(trial, batch)
+            _find(trial, batch, when_over(trial, asyncio.get_running_loop().time() - began))
         except (FunctionLoadError, RewardPoolError):
             # Told where functions are loaded; workers that do not start, when the job begins.
             return Trial()
@@ -187,6 +202,6 @@ async def _try(
     return trial
 
 
-def _judge(trial: Trial, batch: int) -> None:
-    if (wrong := verdict(trial.scores[batch])) is not None:
+def _find(trial: Trial, batch: int, wrong: Verdict | None) -> None:
+    if wrong is not None:
         trial.found[batch] = wrong

@@ -4,9 +4,10 @@ import pytest
 
 from rljob_runtime.rewards import Score
 from rljob_runtime.rewards.part_names import NOT_RETURNED
-from rljob_runtime.rewards.trial import Verdict, verdict
+from rljob_runtime.rewards.trial import Trial, Verdict, verdict, when_over
 
 VALUE = "error: ValueError: no answer in it (judge.py:3, in score)"
+DIED = "reward worker died (exit code 1)"
 NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
 
 
@@ -46,10 +47,38 @@ NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
         (["timeout after 5 s", VALUE], Verdict("", certain=False, late=True)),
         (["timeout after 5 s"] * 2, Verdict("", certain=False, late=True)),
         (["cancelled"], Verdict("", certain=False, late=True)),
+        ([DIED, "timeout after 5 s"], Verdict(DIED, certain=False)),
+        ([DIED, None], None),
     ],
 )
 def test_what_the_scores_say(failures: list[str | None], expected: Verdict | None) -> None:
     assert verdict([Score(0.0, failure) for failure in failures]) == expected
+
+
+LATE = Verdict("", certain=False, late=True)
+SCORED = Score(1.0, seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("batches", "spent", "expected"),
+    [
+        # It takes long to start, or at its first response.
+        ([], 8.0, LATE),
+        ([[]], 8.0, LATE),
+        ([[SCORED, SCORED]], 1.0, None),
+        ([[SCORED, SCORED]], 6.0, LATE),
+        ([[SCORED, SCORED, SCORED], []], 1.0, None),
+        # What took the time was starting other workers.
+        ([[Score(0.0, DIED)]], 1.0, Verdict(DIED, certain=False)),
+        ([[Score(0.0, VALUE), Score(0.0, DIED)]], 1.0, Verdict(VALUE.removeprefix("error: "), certain=False)),
+        ([[SCORED, Score(0.0, DIED)]], 1.0, None),
+        ([[SCORED, Score(0.0, DIED)], []], 1.0, None),
+    ],
+)
+def test_what_is_told_when_time_is_over(
+    batches: list[list[Score]], spent: float, expected: Verdict | None
+) -> None:
+    assert when_over(Trial(scores=batches), spent) == expected
 
 
 def scores(*parts: dict[str, float] | Score) -> list[Score]:
