@@ -65,6 +65,19 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "the torch engine has no sliding-window attention; sequences of up to 9 tokens work, or use the vllm",
     ),
     "the same window with vLLM": ("qwen2", WINDOWS, VLLM, None, ""),
+    "a cap of scores with the torch engine": (
+        "gemma2", WIDE, TORCH, "rollout.engine.torch",
+        "no attention with a cap of its scores (attn_logit_softcapping 50.0 in config.json); use the vllm",
+    ),
+    "the same cap with vLLM": ("gemma2", WIDE, VLLM, None, ""),
+    "sinks with the torch engine": (
+        "granite_swa", WIDE, TORCH, "rollout.engine.torch",
+        "the torch engine has no attention with sinks (model.layers.0.self_attn.sinks); use the vllm engine",
+    ),
+    "sinks that vLLM does not take anew": (
+        "gpt_oss", WIDE, VLLM, "model.path",
+        "vLLM does not take new weights of a model of the model_type gpt_oss",
+    ),
     "experts with the torch engine": (
         "qwen3_moe", WIDE, TORCH, "rollout.engine.torch",
         "the torch engine cannot reload this architecture (model.layers.0.mlp.experts.0.down_proj.weight)",

@@ -50,7 +50,7 @@ def test_one_line_and_the_exit_code_for_it(tmp_path: Path) -> None:
     [
         (
             {"final_logit_softcapping": 30.0},
-            ("final_logit_softcapping in config.json is not supported by the trainer",),
+            ("final_logit_softcapping 30.0 in config.json, which", "is not supported by the trainer: write"),
         ),
         (
             WINDOW,

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.integrations import moe
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, SCORED
 from rljob_runtime.manifest.model_trial import check_computation
+from rljob_runtime.trainer import block_attention
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.sampling_distribution import Distribution
@@ -18,6 +22,7 @@ from rljob_runtime.trainer.sharding import whole_weights
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.runtime.test_trainer_model import one_by_one, samples
 from tests.support.runtime.families import IMAGES, family_model
+from tests.support.runtime.hdp_steps import compute_as_given, without_float32
 
 CPU = torch.device("cpu")
 LENGTHS = [(3, 4), (5, 30), (20, 60), (3, 1), (12, 70), (2, 2)]
@@ -26,6 +31,10 @@ SHORT = {"factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0} | SHORT
 YARN = {"rope_type": "yarn"} | SHORT
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
+
+
+CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0, "layer_types": BOTH}
+"""Low enough that they are felt."""
 
 
 class Model(NamedTuple):
@@ -55,6 +64,10 @@ EXACT = {
     "a divisor of logits": Model("granite", {"logits_scaling": 4.0}),
     "latent attention": Model("deepseek_v3", {"num_key_value_heads": 4}),
     "experts": Model("olmoe"),
+    "caps of scores and of logits": Model("gemma2", CAPS),
+    "a cap of logits alone": Model("gemma3_text", {"final_logit_softcapping": 5.0}),
+    "sinks": Model("gpt_oss", {"layer_types": BOTH}),
+    "sinks, and a divisor of logits": Model("granite_swa", {"layer_types": BOTH, "logits_scaling": 4.0}),
 }  # fmt: skip
 
 
@@ -77,7 +90,48 @@ def test_scores_are_those_of_transformers_one_by_one(tmp_path: Path, name: str) 
     assert all(torch.equal(published[each], stored[each]) for each in stored)
 
 
+@pytest.mark.parametrize("name", ["caps of scores and of logits", "sinks"])
+def test_gradients_are_those_of_transformers_one_by_one(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float64, of log-probabilities and entropies, with attention in several blocks."""
+    monkeypatch.setattr(block_attention, "_SCORES", 2000)
+    # torch's own kernel for groups of experts does not take float64.
+    monkeypatch.setattr(moe, "_can_use_grouped_mm", lambda *_: False)
+    folder = family_model(tmp_path / "model", EXACT[name].kind, **EXACT[name].fields)
+    prompts, responses = samples(LENGTHS)
+    policy = load_policy(folder, Distribution(temperature=0.7), torch.float64)
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
+    if plain._can_set_experts_implementation():
+        plain.set_experts_implementation("eager")
+    for model in (policy.model, plain):
+        compute_as_given(model)
+    packed = pack(prompts, responses, CPU)
+    slopes = torch.randn(2, len(packed.targets), dtype=torch.float64)
+    for found in (policy(packed), in_float64(plain, prompts, responses, 0.7)):
+        (found[0] @ slopes[0] + found[1] @ slopes[1]).backward()
+    expected = dict(plain.named_parameters())
+    for each, parameter in policy.model.named_parameters():
+        gradient, other = parameter.grad, expected[each].grad
+        assert gradient is not None and other is not None, each
+        assert (gradient - other).norm() <= 1e-14 * other.norm(), each
+
+
+def in_float64(model: Any, prompts: Any, responses: Any, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies by Hugging Face's model, one sample after the other."""
+    found = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        tokens = torch.from_numpy(np.concatenate([prompt, response])).long()
+        logits = without_float32(model, tokens[None]).logits[0, len(prompt) - 1 : -1]
+        each = torch.distributions.Categorical(logits=logits / temperature)
+        found.append((each.log_prob(tokens[len(prompt) :]), each.entropy()))
+    log_probs, entropies = zip(*found, strict=True)
+    return torch.cat(log_probs), torch.cat(entropies)
+
+
 WINDOW = r"sliding_window 9 in config\.json, which \w+Attention of transformers [\d.]+ does not pass on"
+PASSED = r"_softcapping 9\.0 in config\.json, which Qwen3ForCausalLM of transformers [\d.]+ does not apply"
+NO_CAP = r"attn_logit_softcapping 0\.0 in config\.json"
 REFUSED = {
     "a window that is a mask alone": (Model("phimoe"), WINDOW),
     "a window of some layers that is a mask alone": (
@@ -91,13 +145,13 @@ REFUSED = {
     "attention by another call": (Model("nemotron"), "an attention call of its own kind"),
     "attention of a table of its own": (Model("falcon"), r"its own attention \(model_type falcon\)"),
     "attention in no registry": (Model("stablelm"), r"its own attention \(StableLmForCausalLM\)"),
-    "capped attention": (Model("gemma2", {"final_logit_softcapping": None}), "attn_logit_softcapping"),
-    "capped logits": (Model("gemma3_text", {"final_logit_softcapping": 30.0}), "final_logit_softcapping"),
+    "a cap of scores that attention does not have": (Model("qwen3", {"attn_logit_softcapping": 9.0}), PASSED),
+    "a cap of logits that they do not have": (Model("qwen3", {"final_logit_softcapping": 9.0}), PASSED),
+    "a cap of nothing": (Model("gemma2", {"attn_logit_softcapping": 0.0}), NO_CAP),
     "logits without a sign": (Model("cohere", {"logit_scale": 0.0}), "a factor of logits in config"),
     "logits divided by nothing": (Model("granite", {"logits_scaling": 0.0}), "a factor of logits in config"),
     "heads of two sizes": (Model("gemma4_text", {"layer_types": BOTH[::-1]}), "heads of attention that"),
     "key heads that it does not have": (Model("deepseek_v3"), "num_key_value_heads .* that of its layers, 4"),
-    "sinks": (Model("gpt_oss"), r"attention with sinks"),
     "convolutions": (Model("lfm2", {"layer_types": ["conv", "full_attention"]}), "layers of type conv"),
 }  # fmt: skip
 
@@ -105,6 +159,8 @@ REFUSED = {
 CURES = {
     WINDOW: f"write null there where no sample is longer, else {ANOTHER_MODEL}",
     "num_key_value_heads .* that of its layers, 4": "write 4 there",
+    PASSED: "write null there if its weights were trained without it",
+    NO_CAP: "write a number above 0 there, or null for no cap",
     "a factor of logits in config": "write a number above 0 there, as the config.json has that came with .*",
 }
 """What to do, where it is not to take another model."""

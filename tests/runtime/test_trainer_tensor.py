@@ -49,7 +49,9 @@ def model_of(family: str, folder: Path) -> Path:
     return tiny_model(folder, "qwen3") if family == "qwen3" else hdp_model(folder, family)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "tied", "qwen2", "llama", "gemma3, window 9"])
+@pytest.mark.parametrize(
+    "family", ["qwen3", "tied", "qwen2", "llama", "gemma3, window 9", "gemma2, window 9"]
+)
 def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
     """Two updates, on two pairs with different samples, of one family on one pair too, and with a teacher."""
     case = Case(model_of(family, tmp_path / "model"), batches=2, algorithm=KL, pass_tokens=PASS_TOKENS)
@@ -89,12 +91,14 @@ def test_a_teacher_that_a_server_has(ranks: RankProcesses, tmp_path: Path) -> No
 
 
 DISTRIBUTIONS = {
-    "as it is": Distribution(),
-    "temperature": Distribution(0.7),
-    "top-k": Distribution(0.9, 5),
-    "top-p": Distribution(1.0, 0, 0.8),
-    "all": Distribution(1.3, 9, 0.9),
+    "as it is": (Distribution(), None),
+    "temperature": (Distribution(0.7), None),
+    "top-k": (Distribution(0.9, 5), None),
+    "top-p": (Distribution(1.0, 0, 0.8), None),
+    "all, capped": (Distribution(1.3, 9, 0.9), 0.5),
+    "capped": (Distribution(0.7), 0.5),
 }
+"""And the cap of logits."""
 
 
 @pytest.mark.parametrize("entropy", get_args(Entropy))
@@ -103,7 +107,8 @@ def test_scores_by_parts_of_the_vocabulary(ranks: RankProcesses, name: str, entr
     """Of embeddings with a token for padding and a head with a bias, against autograd on all logits: in one
     chunk, whose logits are kept, and in several."""
     for world_size, logits in ((2, 10**6), (3, 40)):
-        how = Scoring(DISTRIBUTIONS[name], entropy, logits)
+        distribution, cap = DISTRIBUTIONS[name]
+        how = Scoring(distribution, entropy, logits, cap=cap)
         expected, found = ranks.run(world_size, _scored_by_parts, how)[-1]
         assert expected.keys() == found.keys()
         for what, value in expected.items():

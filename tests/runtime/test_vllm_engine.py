@@ -276,8 +276,11 @@ async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> Non
     assert not sockets_of(process).exists()
 
 
-@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])
+@pytest.mark.parametrize(
+    ("family", "tied"), [("qwen2", False), ("llama", True), ("gemma2", True), ("granite_swa", False)]
+)
 async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Family, tied: bool) -> None:
+    """The third has caps of scores and of logits, the last one sinks, both windows."""
     base = tiny_model(tmp_path / "model", family, tied)
     async with started(vllm_engine(base, family)) as engine:
         await check_engine(engine, base, base)

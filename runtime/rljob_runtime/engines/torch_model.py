@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.weights.contents import check_same_model, tensor_shapes
 from rljob_runtime.weights.model_files import loading
-from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
+from rljob_runtime.weights.torch_engine_limits import check_attention, check_reloading
 
 _ATTENTION = "rljob_slots"
 """Name under which transformers finds `_attend`."""
@@ -103,6 +103,7 @@ class SlotModel:
             model.set_attn_implementation(_ATTENTION)
         self._model = model.eval()
         _check_length(self._model.config, length, folder)
+        check_attention(folder, self._model, length)
         self._shapes = tensor_shapes(folder)
         check_reloading(folder, self._model, self._shapes)
         self._dtype = getattr(torch, dtype)
@@ -163,4 +164,3 @@ def _check_length(config: Any, length: int, folder: Path) -> None:
             f"{folder}: sequences of {length} tokens asked for, "
             f"the model takes {config.max_position_embeddings}"
         )
-    check_window(folder, config, length)

@@ -1,8 +1,8 @@
 """What the trainer's attention does not compute, by what models call it with."""
 
-UNKNOWN = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
-"""Arguments of transformers' attention functions: caps, sinks, biases, and choices of single keys."""
-SCORED = ("llama", "qwen2", "gemma3_text", "granite", "olmoe", "gpt_neox")
+UNKNOWN = ("position_bias", "indices", "block_indices")
+"""Arguments of transformers' attention functions: biases, and choices of single keys."""
+SCORED = ("llama", "qwen2", "gemma2", "gemma3_text", "granite", "olmoe", "gpt_neox")
 """Some of the families, by their model_type, of which the trainer computes all."""
 ANOTHER_MODEL = (
     f"give the folder of a model of another family, whose config.json names as its model_type {SCORED[0]}, "

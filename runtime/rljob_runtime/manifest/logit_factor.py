@@ -1,7 +1,10 @@
-"""The factor between what a model's output head gives and its logits. Pure."""
+"""The factor between what a model's output head gives and its logits, and the cap of these. Pure."""
 
 import math
 from typing import Any
+
+LOGIT_CAP = "final_logit_softcapping"
+"""The field of config.json that says it."""
 
 
 def logit_factor(config: Any) -> float:
@@ -11,3 +14,9 @@ def logit_factor(config: Any) -> float:
     if divisor == 0:
         return math.inf
     return (1.0 if scale is None else float(scale)) / (1.0 if divisor is None else float(divisor))
+
+
+def logit_cap(config: Any) -> float | None:
+    """By the same: what Gemma's output head gives, z, becomes cap * tanh(z / cap); None where it does not."""
+    cap = getattr(config, LOGIT_CAP, None)
+    return None if cap is None else float(cap)

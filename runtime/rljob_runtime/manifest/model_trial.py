@@ -5,10 +5,10 @@ What a model has beyond that is found by its code: a forward pass on torch's met
 computed, tells what each layer asks of attention; a pass of a small head on drawn hidden states tells what is
 done with logits behind it.
 
-Guarantees: a model is taken where attention is causal, or causal within the window that its layer says,
-nothing else mixes tokens, and logits are what the output head gives, or that times a factor; else it is
-refused, with the reason. Of models whose code looks at numbers attention is not tried. No weights are read or
-made.
+Guarantees: a model is taken where attention is causal, or causal within the window that its layer says, with
+a cap of scores and sinks as its call of attention tells, nothing else mixes tokens, and logits are what the
+output head gives, or that times a factor or capped; else it is refused, with the reason. Of models whose code
+looks at numbers attention is not tried. No weights are read or made.
 """
 
 import inspect
@@ -25,23 +25,17 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.attention_limits import ANOTHER_MODEL, UNKNOWN
-from rljob_runtime.manifest.logit_factor import logit_factor
+from rljob_runtime.manifest.logit_factor import LOGIT_CAP, logit_cap, logit_factor
 from rljob_runtime.manifest.meta_model import on_meta
 from rljob_runtime.manifest.rotations import check_rotations
+from rljob_runtime.weights.attention_kind import CAP, SINKS
 from rljob_runtime.weights.model_files import loading
 
 _TRIAL = "rljob_trial"
 """Name under which transformers finds the attention that only notes what it is asked for."""
 _TOKENS = 8
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
-_NEUTRAL = {
-    "attn_logit_softcapping": None,
-    "final_logit_softcapping": None,
-}
-"""Fields of config.json that change attention or logits, with the values that change nothing: named to a
-person in the first place, for what the trial finds has no name there."""
-_SINKS = ".sinks"
-"""How the names of weights end that take part in attention's softmax beside the keys, as in gpt_oss."""
+_WITHOUT = "write null there if its weights were trained without it"
 _SMALL = 16
 """Tokens of the head that is tried."""
 
@@ -84,6 +78,10 @@ class _Asked:
         self.heads: set[tuple[int, ...]] = set()
         """Numbers of heads of queries and of keys, and their sizes."""
         self.faults: list[_Fault] = []
+        self.caps: set[float | None] = set()
+        """Of scores."""
+        self.sinks = 0
+        """Layers that have some."""
         self._masks: list[_Mask] = []
 
     def mask(self, *, mask_function: Any, local_size: int | None = None, **options: Any) -> Tensor:
@@ -100,12 +98,16 @@ class _Asked:
         value: Tensor,
         attention_mask: Tensor | None,
         sliding_window: int | None = None,
+        softcap: float | None = None,
+        s_aux: Tensor | None = None,
         packing: object = None,
         **options: Any,
     ) -> tuple[Tensor, None]:
         """In the form of transformers' attention functions."""
         self.layers += 1
         self.heads.add((query.shape[1], key.shape[1], query.shape[3], value.shape[3]))
+        self.caps.add(softcap)
+        self.sinks += s_aux is not None
         self.faults += (_Fault(f"attention with {name}") for name in UNKNOWN if options.get(name) is not None)
         if packing is None:
             self.faults.append(_Fault(f"an attention call of its own kind ({type(module).__name__})"))
@@ -153,9 +155,9 @@ def check_trainable(folder: Path, config: Any) -> None:
 
 def _untrainable(config: Any) -> _Fault | None:
     text = config.get_text_config()
-    for name, neutral in _NEUTRAL.items():
-        if getattr(text, name, neutral) not in (neutral, None):
-            return _Fault(f"{name} in config.json")
+    for name in (CAP, LOGIT_CAP):
+        if (cap := getattr(text, name, None)) is not None and not 0 < cap < math.inf:
+            return _Fault(f"{name} {cap} in config.json", "write a number above 0 there, or null for no cap")
     if not 0 < logit_factor(text) < math.inf:
         return _Fault(
             "a factor of logits in config.json (logit_scale, logits_scaling) that is not above 0",
@@ -185,9 +187,6 @@ def _own_part(model: Any) -> _Fault | None:
     kind, decoder, head = type(model).__name__, model.get_decoder(), model.get_output_embeddings()
     if not model._supports_attention_backend:
         return _Fault(f"its own attention ({kind}), which cannot be packed,")
-    sinks = next((name for name, _ in model.named_parameters() if name.endswith(_SINKS)), None)
-    if sinks is not None:
-        return _Fault(f"attention with sinks ({sinks})")
     mixing = next((name for name, each in model.named_modules() if isinstance(each, nn.Conv1d)), None)
     if mixing is not None:
         return _Fault(f"a convolution over tokens ({mixing})")
@@ -220,13 +219,24 @@ def _attention_fault(model: Any, asked: _Asked) -> _Fault | None:
     # Kernels are chosen, and samples shared by ranks, by what all layers have.
     if len(asked.heads) > 1:
         return _Fault("heads of attention that differ from layer to layer, in number or size,")
-    layers = model.config.get_text_config().num_hidden_layers
-    return _Fault(f"attention in {asked.layers} of its {layers} layers") if asked.layers < layers else None
+    text = model.config.get_text_config()
+    if asked.layers < text.num_hidden_layers:
+        return _Fault(f"attention in {asked.layers} of its {text.num_hidden_layers} layers")
+    if asked.caps != {cap := getattr(text, CAP, None)}:
+        return _Fault(f"{CAP} {cap} in config.json, which {_passed_over(model)} its attention,", _WITHOUT)
+    sinks = [name for name, _ in model.named_parameters() if name.endswith(SINKS)]
+    if len(sinks) != asked.sinks:
+        return _Fault(
+            f"{len(sinks)} weights for sinks of attention, of which {asked.sinks} are passed on to it,"
+        )
+    return None
 
 
 def _head_fault(model: Any) -> _Fault | None:
     """What is done with hidden states on their way to logits, beside the output head."""
     head, decoder = model.get_output_embeddings(), model.get_decoder()
+    text = model.config.get_text_config()
+    cap = logit_cap(text)
     small = nn.Linear(head.in_features, _SMALL, bias=head.bias is not None)
     parent, _, name = next(name for name, each in model.named_modules() if each is head).rpartition(".")
     model.get_submodule(parent).register_module(name, small)
@@ -238,11 +248,26 @@ def _head_fault(model: Any) -> _Fault | None:
     try:
         with torch.no_grad():
             logits = model(input_ids=torch.zeros(1, _TOKENS, dtype=torch.int64), use_cache=False).logits
-            expected = logit_factor(model.config.get_text_config()) * small(hidden)
+            plain = small(hidden)
+            expected, uncapped = (logit_factor(text) * each for each in (_capped(plain, cap), plain))
     except (NotImplementedError, RuntimeError):
         # Another module has a part in it, whose weights have no numbers.
         return fault
-    return fault if logits.shape != expected.shape or not torch.allclose(logits, expected) else None
+    if logits.shape != expected.shape:
+        return fault
+    if torch.allclose(logits, expected):
+        return None
+    if torch.allclose(logits, uncapped):
+        return _Fault(f"{LOGIT_CAP} {cap} in config.json, which {_passed_over(model)} its logits,", _WITHOUT)
+    return fault
+
+
+def _capped(logits: Tensor, cap: float | None) -> Tensor:
+    return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def _passed_over(model: Any) -> str:
+    return f"{type(model).__name__} of transformers {transformers.__version__} does not apply to"
 
 
 class _Hidden(tuple[Tensor]):

@@ -31,7 +31,8 @@ from rljob_runtime.weights.contents import tensor_formats, tensor_shapes
 from rljob_runtime.weights.model_files import examine
 from rljob_runtime.weights.read_alike import check_read_alike
 from rljob_runtime.weights.stored_formats import doubtful_format
-from rljob_runtime.weights.torch_engine_limits import check_reloading, check_window
+from rljob_runtime.weights.torch_engine_limits import check_attention, check_reloading
+from rljob_runtime.weights.vllm_engine_limits import check_updates
 
 _TRAINING = ("spec", "training")
 _TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
@@ -136,6 +137,8 @@ def _check_computation(
         loaded = check_loading(model)
         tied = loaded.config.get_text_config().tie_word_embeddings
         check_read_alike(model, tied, vllm=training.rollout.engine.vllm is not None)
+        if training.rollout.engine.vllm is not None:
+            check_updates(model, loaded.config)
         if training.model.recomputed != "none":
             name = "gradientCheckpointing" if training.model.gradient_checkpointing else _RECOMPUTED
             path = (*_TRAINING, "model", name)
@@ -145,7 +148,7 @@ def _check_computation(
             layers_to_compile(loaded)
         if training.rollout.engine.torch is not None:
             path = (*_TRAINING, "rollout", "engine", "torch")
-            check_window(model, loaded.config, training.longest_sample_tokens)
+            check_attention(model, loaded, training.longest_sample_tokens)
             check_reloading(model, loaded, tensor_shapes(model))
         if training.adapter is not None and adapter_right:
             path = (*_TRAINING, "adapter")

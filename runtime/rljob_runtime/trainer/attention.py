@@ -47,6 +47,8 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     packing: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
@@ -62,7 +64,8 @@ def _attention(
         raise UnsupportedModel(
             f"{type(module).__name__}: {what} is not supported by the trainer: {ANOTHER_MODEL}"
         )
-    return packing.attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
+    call = AttentionCall(module, query, key, value, scaling, sliding_window, softcap, s_aux)
+    return packing.attend(call), None
 
 
 def for_compiled(layout: Layout, shared: bool) -> Layout:

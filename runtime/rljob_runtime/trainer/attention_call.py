@@ -20,3 +20,7 @@ class AttentionCall(NamedTuple):
     """Products of queries and keys are multiplied by it; None is 1/sqrt(head size)."""
     window: int | None
     """With a window a token sees itself and the `window - 1` tokens before it; None is all before it."""
+    cap: float | None = None
+    """A score s, with `scaling`, becomes cap * tanh(s / cap)."""
+    sinks: Tensor | None = None
+    """Of each head a score beside those of the keys, whose value is 0; shape (heads,)."""

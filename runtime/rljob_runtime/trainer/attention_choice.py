@@ -17,6 +17,7 @@ from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.segments import Kernel, Segments
 from rljob_runtime.trainer.varlen import AscendVarlen, Varlen
+from rljob_runtime.weights.attention_kind import caps_or_sinks
 
 _PROBE = (5, 70, 1, 33)
 """Lengths of the samples that a kernel is tried with."""
@@ -48,10 +49,13 @@ class Heads:
     """Of its sliding windows, in tokens; empty where every layer sees all."""
     value: int | None = None
     """Size of a value; None: that of a key, which is `size`."""
+    plain: bool = True
+    """Whether no layer has a cap of scores, or sinks."""
 
     @classmethod
-    def of(cls, config: Any) -> "Heads":
-        """Of a model's configuration in transformers."""
+    def of(cls, model: Any) -> "Heads":
+        """Of a Hugging Face model."""
+        config = model.config.get_text_config()
         query = config.num_attention_heads
         window = getattr(config, "sliding_window", None)
         # With latent attention `head_dim` is the rotated part of a query alone.
@@ -62,6 +66,7 @@ class Heads:
             size or config.hidden_size // query,
             () if window is None else (window,),
             getattr(config, "v_head_dim", None),
+            caps_or_sinks(model) is None,
         )
 
     def part(self, tensor: int) -> "Heads":
@@ -85,6 +90,9 @@ def choose_attention(
         return AttentionChoice("rectangles", f"a {device.type} has no other", Rectangles.of)
     if dtype not in (torch.bfloat16, torch.float16):
         return AttentionChoice("rectangles", f"kernels of {device.type} do not take {dtype}", Rectangles.of)
+    if not heads.plain:
+        why = f"kernels of {device.type} have neither caps of scores nor sinks"
+        return AttentionChoice("rectangles", why, Rectangles.of)
     forms = {"": packed_form(kernel)}
     if shared:
         forms[" with fewer queries than keys"] = shared_form(name)

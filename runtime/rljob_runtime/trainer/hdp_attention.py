@@ -76,7 +76,7 @@ class GatheredKeys:
         whole = gathered(local, self.members).flatten(0, 1).index_select(0, self.take)
         keys, values = torch.split(whole, [key.shape[-1], value.shape[-1]], dim=-1)
         queries = call.query[0].transpose(0, 1)
-        found = self.segments.attend(queries, keys, values, call.scaling, call.window)
+        found = self.segments.attend(queries, keys, values, call.scaling, call.window, call.cap, call.sinks)
         return found.contiguous()[None]
 
 
@@ -109,7 +109,9 @@ class ExchangedHeads:
             each.reshape(-1, *part.shape[2:])
             for each, part in zip(torch.split(whole, sizes, dim=-1), parts, strict=True)
         )
-        found = self.segments.attend(queries, keys, values, call.scaling, call.window)
+        # A member's heads follow one another.
+        sinks = None if call.sinks is None else call.sinks.chunk(degree)[self.members.position]
+        found = self.segments.attend(queries, keys, values, call.scaling, call.window, call.cap, sinks)
         found = rearranged(found, self.back, self.order)
         # To (tokens, heads, size) of the own tokens: members' heads are in order.
         own = exchanged(found.reshape(degree, -1, *found.shape[1:]), self.members)

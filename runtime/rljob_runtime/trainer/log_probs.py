@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of drawn tokens from hidden states, without the logits of all of them.
 
-With x the logits divided by the temperature (what top-k and top-p leave out far below the others),
-p = softmax(x), and H = -sum(p log p):
+With x the logits, capped where the model has a cap, divided by the temperature (what top-k and top-p leave
+out far below the others), p = softmax(x), and H = -sum(p log p):
 
     log-probability of token t: x_t - logsumexp(x)    its gradient: 1 at t, minus p
     entropy: H = sum(p (logsumexp(x) - x))            its gradient: -p (x - (logsumexp(x) - H))
@@ -44,6 +44,12 @@ class Scoring:
     """How many are held at a time, in numbers."""
     compiled: bool = False
     """Fuse what is done with logits into kernels by torch.compile; not for top-k and top-p."""
+    cap: float | None = None
+    """What the head gives, z, becomes cap * tanh(z / cap)."""
+
+    def x(self, logits: Tensor) -> Tensor:
+        """What softmax is taken of, with nothing left out, from what the head gives; in float32 at least."""
+        return _x(logits, self.distribution.temperature, self.cap)
 
 
 class Scores(NamedTuple):
@@ -91,9 +97,7 @@ def scores(
 
 def plain_scores(logits: Tensor, targets: Tensor, how: Scoring) -> Scores:
     """The same from logits, shape (tokens, vocabulary), with gradients by autograd."""
-    logits = restrict(
-        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets
-    )
+    logits = restrict(how.x(logits), how.distribution, targets)
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
     if how.entropy == "none":
@@ -217,7 +221,8 @@ class Vocabulary:
         """Three numbers for each row, from which `together` makes those of all tokens; shape (3, rows)."""
         if self._fused(how):
             fused, _ = _compiled()
-            return torch.stack(fused(logits, targets, how.distribution.temperature, how.entropy != "none"))
+            scaled = how.distribution.temperature, how.cap
+            return torch.stack(fused(logits, targets, *scaled, how.entropy != "none"))
         return statistics_of_logits(logits, targets, how)
 
     def together(self, found: Tensor, how: Scoring) -> Tensor:
@@ -229,7 +234,7 @@ class Vocabulary:
         """The gradient with respect to the logits, in their format."""
         if self._fused(how):
             _, fused = _compiled()
-            found: Tensor = fused(logits, *given, how.distribution.temperature)
+            found: Tensor = fused(logits, *given, how.distribution.temperature, how.cap)
             return found
         return gradient_of_logits(logits, given, how)
 
@@ -243,9 +248,7 @@ class Vocabulary:
 
 def statistics_of_logits(logits: Tensor, targets: Tensor, how: Scoring) -> Tensor:
     """What `Vocabulary.together` gives, from the logits of all tokens."""
-    logits = restrict(
-        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets
-    )
+    logits = restrict(how.x(logits), how.distribution, targets)
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
     entropy = entropy_of(logits, total) if how.entropy != "none" else torch.zeros_like(total)
@@ -260,11 +263,10 @@ def entropy_of(x: Tensor, total: Tensor) -> Tensor:
 
 def gradient_of_logits(logits: Tensor, given: Slopes, how: Scoring) -> Tensor:
     """What `Vocabulary.gradient` gives, from the logits of all tokens."""
-    x = restrict(
-        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, given.targets
-    )
-    gradient = gradient_of_x(x, given, given.targets, given.log_probs)
-    return gradient.div_(how.distribution.temperature).to(logits.dtype)
+    x = how.x(logits)
+    kept = restrict(x, how.distribution, given.targets)
+    gradient = gradient_of_x(kept, given, given.targets, given.log_probs)
+    return through_x(gradient, x, how).to(logits.dtype)
 
 
 def gradient_of_x(x: Tensor, given: Slopes, places: Tensor, drawn: Tensor) -> Tensor:
@@ -276,10 +278,29 @@ def gradient_of_x(x: Tensor, given: Slopes, places: Tensor, drawn: Tensor) -> Te
     return gradient.scatter_add_(1, places[:, None], drawn[:, None])
 
 
+def through_x(gradient: Tensor, x: Tensor, how: Scoring) -> Tensor:
+    """The gradient with respect to what the head gives, from that with respect to x, with nothing left out.
+    Overwrites it."""
+    if how.cap is not None:
+        gradient *= _slope_of_cap(x, how.distribution.temperature, how.cap)
+    return gradient.div_(how.distribution.temperature)
+
+
+def _x(logits: Tensor, temperature: float, cap: float | None) -> Tensor:
+    wide = logits.to(wide_format(logits))
+    if cap is not None:
+        wide = (wide / cap).tanh() * cap
+    return wide / temperature
+
+
+def _slope_of_cap(x: Tensor, temperature: float, cap: float) -> Tensor:
+    return 1 - (x * (temperature / cap)).square()
+
+
 def _fusible_statistics(
-    logits: Tensor, targets: Tensor, temperature: float, entropy: bool
+    logits: Tensor, targets: Tensor, temperature: float, cap: float | None, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide = logits.to(wide_format(logits)) / temperature
+    wide = _x(logits, temperature, cap)
     total = wide.logsumexp(dim=-1)
     log_probs = wide.gather(1, targets[:, None])[:, 0] - total
     if not entropy:
@@ -296,14 +317,17 @@ def _fusible_gradient(
     grad_log_probs: Tensor,
     grad_entropies: Tensor | None,
     temperature: float,
+    cap: float | None,
 ) -> Tensor:
     """As `gradient_of_logits`, written so that a compiler makes one kernel of it."""
-    x = logits.to(wide_format(logits)) / temperature
+    x = _x(logits, temperature, cap)
     factor = grad_log_probs[:, None]
     if grad_entropies is not None:
         factor = factor + grad_entropies[:, None] * (x - (total - entropy)[:, None])
     drawn = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
     gradient = torch.where(drawn, grad_log_probs[:, None], 0.0) - (x - total[:, None]).exp() * factor
+    if cap is not None:
+        gradient = gradient * _slope_of_cap(x, temperature, cap)
     return (gradient / temperature).to(logits.dtype)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rljob_runtime.manifest.logit_factor import logit_factor
+from rljob_runtime.manifest.logit_factor import logit_cap, logit_factor
 from rljob_runtime.trainer.attention import for_compiled
 from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
@@ -32,9 +32,11 @@ class Policy(nn.Module):
         """`model` was built with `attention.ATTENTION`; `logits`: how many are held at a time, in numbers."""
         super().__init__()
         self.model = model
+        text = model.config.get_text_config()
         # Logits times a factor, divided by the temperature, are logits divided by less.
-        temperature = distribution.temperature / logit_factor(model.config.get_text_config())
+        temperature = distribution.temperature / logit_factor(text)
         self._distribution = replace(distribution, temperature=temperature)
+        self._cap = logit_cap(text)
         self._logits = logits
         self._compiled = False
         self._shared = False
@@ -66,7 +68,7 @@ class Policy(nn.Module):
         ).last_hidden_state[0]
         # Not by indexing, whose gradient sorts the indices first.
         hidden = hidden.index_select(0, packed.predicting)
-        how = Scoring(self._distribution, entropy, self._logits, self._compiled)
+        how = Scoring(self._distribution, entropy, self._logits, self._compiled, self._cap)
         head = self.model.get_output_embeddings()
         if Part.of(head.weight) is not None:
             return scores_of_parts(hidden, head, packed.targets, how)

@@ -230,9 +230,9 @@ class TrainerWorker:
         """What trains steps, with the attention and the plans that serve this job on this device."""
         spec, model = self._job.spec, self._policy.model
         largest = self._largest_degree
-        heads = Heads.of(model.config.get_text_config())
+        heads = Heads.of(model)
         # The teacher's layers attend by the same layouts.
-        taught = [Heads.of(teacher.model.config.get_text_config())] if teacher is not None else []
+        taught = [Heads.of(teacher.model)] if teacher is not None else []
         attention = self._attention([heads, *taught], shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
         size = _size(self._policy, teacher, spec.training.adapter is not None)

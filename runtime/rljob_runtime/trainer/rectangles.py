@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rljob_runtime.trainer.attention_call import AttentionCall
+from rljob_runtime.trainer.block_attention import Rule, in_blocks
 from rljob_runtime.trainer.host_copy import indices_to_device
 from rljob_runtime.trainer.rows import picked, rearranged
 
@@ -54,8 +55,6 @@ class Rectangles:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
         sizes = [samples * longest for samples, longest in self.shapes]
         # From (1, heads, tokens, size) to (places, heads, size), and that by rectangles. Padding gets no
         # gradient: nothing that is kept sees it.
@@ -67,14 +66,25 @@ class Rectangles:
         for shape, *rows in zip(self.shapes, query, key, value, strict=True):
             # To (samples, heads, longest, size).
             inputs = (each.view(*shape, *each.shape[1:]).transpose(1, 2) for each in rows)
-            mask = _window_mask(shape[1], call.window, call.query.device)
-            # With a mask transformers ignores is_causal; the mask of a window is causal itself.
-            with sdpa_kernel(_KERNELS):
-                out, _ = sdpa_attention_forward(
-                    call.module, *inputs, attention_mask=mask, scaling=call.scaling, is_causal=True
-                )
-            parts.append(out.flatten(0, 1))
+            parts.append(_attention(call, *inputs).flatten(0, 1))
         return picked(torch.cat(parts), self.place)[None]
+
+
+def _attention(call: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """What the layer asked for, of the samples of a rectangle, shape (samples, heads, longest, size); the
+    result has shape (samples, longest, heads, size)."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if call.cap is not None or call.sinks is not None:
+        rule = Rule(call.scaling, call.window, call.cap)
+        return in_blocks(query, key, value, call.sinks, rule).transpose(1, 2)
+    mask = _window_mask(query.shape[2], call.window, query.device)
+    # With a mask transformers ignores is_causal; the mask of a window is causal itself.
+    with sdpa_kernel(_KERNELS):
+        out: Tensor = sdpa_attention_forward(
+            call.module, query, key, value, attention_mask=mask, scaling=call.scaling, is_causal=True
+        )[0]
+    return out
 
 
 def _alike(lengths: Sequence[int]) -> list[list[int]]:

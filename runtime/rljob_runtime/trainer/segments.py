@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rljob_runtime.trainer.block_attention import Rule, in_blocks
 from rljob_runtime.trainer.varlen import Runs, ascend_attention, varlen_attention, wants_to_be_told
 
 Kernel = Literal["varlen", "ascend", "rectangles"]
@@ -40,15 +41,22 @@ class Segments:
         return cls(list(queries), list(keys), Runs.of(queries, device), Runs.of(keys, device), kernel)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
+        cap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Shapes (queries, heads, size), (keys, shared heads, size) and (keys, shared heads, size of a
-        value); the result has shape (queries, heads, size of a value). `scaling` and `window` as in
-        `AttentionCall`."""
-        if self.kernel == "varlen":
+        value); the result has shape (queries, heads, size of a value). The rest as in `AttentionCall`."""
+        plain = cap is None and sinks is None
+        if self.kernel == "varlen" and plain:
             runs = self.query_runs, self.key_runs
             return varlen_attention(query, key, value, *runs, scaling, window, wants_to_be_told())
-        if self.kernel == "ascend":
+        if self.kernel == "ascend" and plain:
             ends, key_ends = (tuple(accumulate(each)) for each in (self.queries, self.keys))
             return ascend_attention(query, key, value, ends, key_ends, scaling, window)
         parts = []
@@ -60,11 +68,14 @@ class Segments:
         ):
             # From (tokens, heads, size) to (1, heads, tokens, size).
             inputs = [each.transpose(0, 1)[None] for each in (one, others, values)]
-            found = F.scaled_dot_product_attention(
-                inputs[0], inputs[1], inputs[2],
-                attn_mask=_seen(len(one), len(others), window, query.device),
-                scale=scaling, enable_gqa=True,
-            )  # fmt: skip
+            if plain:
+                found = F.scaled_dot_product_attention(
+                    inputs[0], inputs[1], inputs[2],
+                    attn_mask=_seen(len(one), len(others), window, query.device),
+                    scale=scaling, enable_gqa=True,
+                )  # fmt: skip
+            else:
+                found = in_blocks(inputs[0], inputs[1], inputs[2], sinks, Rule(scaling, window, cap))
             parts.append(found[0].transpose(0, 1))
         return torch.cat(parts)
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import to_device
 
@@ -55,6 +56,7 @@ class Varlen:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
+        _check_plain(call)
         # From (1, heads, tokens, size) to (tokens, heads, size).
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
         return varlen_attention(q, k, v, self.runs, self.runs, call.scaling, call.window, self.told)[None]
@@ -74,8 +76,18 @@ class AscendVarlen:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
+        _check_plain(call)
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
         return ascend_attention(q, k, v, self.ends, self.ends, call.scaling, call.window)[None]
+
+
+def _check_plain(call: AttentionCall) -> None:
+    """Raise `UnsupportedModel` for what `Heads` was not told of: then other layouts are taken."""
+    if call.cap is not None or call.sinks is not None:
+        raise UnsupportedModel(
+            f"{type(call.module).__name__}: attention with a cap of scores, or with sinks, in a kernel that "
+            "has neither: set training.compute.attention: rectangles"
+        )
 
 
 def varlen_attention(

@@ -1,7 +1,7 @@
 """Embeddings and output head of which each rank of a tensor group has a part of the vocabulary.
 
 A rank looks up the tokens that are its own, and the ranks add what they found, of which one is not zero. Of
-the logits a rank has those of its own tokens. With x the logits divided by the temperature,
+the logits a rank has those of its own tokens. With x as in `log_probs`,
 t_r = logsumexp(x) and h_r, the entropy of softmax(x), over a rank's own tokens, and t = logsumexp over ranks
 of t_r,
 
@@ -35,6 +35,7 @@ from rljob_runtime.trainer.log_probs import (
     gradient_of_x,
     scores,
     statistics_of_logits,
+    through_x,
     wide_format,
 )
 from rljob_runtime.trainer.tensor_sums import added
@@ -86,7 +87,7 @@ class Part(Vocabulary):
         softmax(x) over these tokens, 0 where no entropies are asked for."""
         if self._needs_all(how):
             return statistics_of_logits(self._all_logits(logits), targets, how)
-        x = logits.to(wide_format(logits)) / how.distribution.temperature
+        x = how.x(logits)
         places, inside = self.own(targets)
         total = x.logsumexp(dim=-1)
         drawn = x.gather(1, places[:, None])[:, 0] * inside
@@ -108,10 +109,10 @@ class Part(Vocabulary):
         if self._needs_all(how):
             of_all = gradient_of_logits(self._all_logits(logits), given, how)
             return of_all[:, self.first : self.first + self.size]
-        x = logits.to(wide_format(logits)) / how.distribution.temperature
+        x = how.x(logits)
         places, inside = self.own(given.targets)
         gradient = gradient_of_x(x, given, places, given.log_probs * inside)
-        return gradient.div_(how.distribution.temperature).to(logits.dtype)
+        return through_x(gradient, x, how).to(logits.dtype)
 
     def summed(self, grad_hidden: Tensor) -> Tensor:
         """Over all ranks, in float32 at least."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.weights.attention_kind import caps_or_sinks
 from rljob_runtime.weights.contents import Shapes
 
 
@@ -20,7 +21,17 @@ def check_reloading(folder: Path, model: Any, in_folder: Shapes) -> None:
         )
 
 
-def check_window(folder: Path, config: Any, length: int) -> None:
+def check_attention(folder: Path, model: Any, length: int) -> None:
+    """Raise `UnsupportedModel` where layers of the model have attention that the engine does not compute:
+    caps of scores, sinks, or a window that sequences of `length` tokens pass."""
+    if (what := caps_or_sinks(model)) is not None:
+        raise UnsupportedModel(
+            f"{folder}: the torch engine has no attention with {what}; use the vllm engine"
+        )
+    _check_window(folder, model.config, length)
+
+
+def _check_window(folder: Path, config: Any, length: int) -> None:
     """Raise `UnsupportedModel` where layers of the model with this configuration see less than `length`
     tokens: the engine lets each token see all before it."""
     # A window that no sequence reaches changes nothing, and a config may name one that no layer uses.

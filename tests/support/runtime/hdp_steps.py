@@ -179,7 +179,7 @@ def _take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Ste
     teacher = model(False, case.teacher).requires_grad_(False) if case.teacher is not None else None
     optimizer = _recording(policy, job.spec.training.optimizer)
     layout = RankLayout(rank, world_size, case.tensor)
-    heads = Heads.of(policy.model.config.get_text_config())
+    heads = Heads.of(policy.model)
     choice = choose_attention(device, dtype, heads.part(case.tensor), shared=case.plans is not None)
     sharing = None
     if case.plans is not None:
@@ -253,10 +253,10 @@ def compute_as_given(model: Any) -> None:
             module.forward = types.MethodType(forward, module)
         elif type(module).__name__.endswith(("Router", "Ernie4_5_MoeAttention")):
             # The second one rotates in float32.
-            module.forward = partial(_without_float32, module.forward)
+            module.forward = partial(without_float32, module.forward)
 
 
-def _without_float32(forward: Any, *arguments: Any, **options: Any) -> Any:
+def without_float32(forward: Any, *arguments: Any, **options: Any) -> Any:
     """What `forward` computes, its numbers in the format that they are given in."""
     import torch
     from torch.overrides import TorchFunctionMode

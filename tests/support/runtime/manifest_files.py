@@ -26,7 +26,7 @@ def make(path: Path) -> Path:
         "config.json": config("qwen3"),
         "new/config.json": config("qwen33"),
         "translator/config.json": config("t5"),
-        "capped/config.json": config("gemma2"),
+        "capped/config.json": config("qwen3", attn_logit_softcapping=50.0),
         "fused/config.json": config("phi3", pad_token_id=0),
         "turning/config.json": config("llama", rope_parameters=LONGROPE),
         "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),

@@ -16,7 +16,7 @@ from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.torch_sampling import restrict
 from rljob_runtime.samples import Generation
 
-Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral"]
+Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral", "gemma2", "granite_swa"]
 VOCABULARY = 64
 PLAIN = Sampling()
 VLLM_TOLERANCE = 1e-4
@@ -32,7 +32,7 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     torch engine those without experts."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
-        "hidden_size": 128 if family == "qwen2" else 64,
+        "hidden_size": 128 if family in ("qwen2", "granite_swa") else 64,
         "intermediate_size": 192,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -40,8 +40,13 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
         "max_position_embeddings": 512,
         "tie_word_embeddings": tied,
     }
-    if family != "qwen2":
+    if family not in ("qwen2", "granite_swa"):
         shape["head_dim"] = 32
+    if family in ("gemma2", "granite_swa"):
+        shape |= {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+    if family == "gemma2":
+        # So low that they are felt.
+        shape |= {"attn_logit_softcapping": 0.5, "final_logit_softcapping": 1.0, "query_pre_attn_scalar": 32}
     if family in ("qwen3_moe", "mixtral"):
         # A router that is mostly sure: see `Reference.surely_routed` for where it is not.
         shape |= {"num_experts_per_tok": 2, "initializer_range": 0.1, "num_local_experts": 8}
@@ -54,7 +59,7 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
 
 def hdp_model(folder: Path, family: str) -> Path:
     """A model of a family by its name, with "window N" where its layers see N tokens, every second one for
-    gemma3; "one key head" is a llama with that. Returns `folder`."""
+    gemma3, gemma2 and gpt_oss; "one key head" is a llama with that. Returns `folder`."""
     name, _, window = family.partition(", window ")
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -65,6 +70,13 @@ def hdp_model(folder: Path, family: str) -> Path:
         shape["sliding_window"] = int(window)
     if name == "gemma3":
         name = "gemma3_text"
+        shape["layer_types"] = ["sliding_attention", "full_attention"]
+    if name == "gemma2":
+        # So low that scores and logits of such small weights feel them.
+        shape |= {"attn_logit_softcapping": 0.02, "final_logit_softcapping": 0.1}
+        shape |= {"query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention"]}
+    if name == "gpt_oss":
+        shape |= {"num_local_experts": 4, "num_experts_per_tok": 2}
         shape["layer_types"] = ["sliding_attention", "full_attention"]
     if name == "qwen2":
         del shape["head_dim"]
@@ -130,7 +142,9 @@ class Reference:
     """A model in plain Hugging Face form."""
 
     def __init__(self, base: Path) -> None:
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
+        # With torch's attention transformers leaves a cap of scores out.
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
+        self._model = model.eval()
 
     def use(self, folder: Path) -> "Reference":
         """Take the weights in `folder`."""

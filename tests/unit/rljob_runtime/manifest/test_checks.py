@@ -184,8 +184,8 @@ def mixed(other, **more):
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
             [
-                "a model with attn_logit_softcapping in config.json is not supported by the trainer: give",
-                "the folder of a model of another family, whose config.json names as its model_type llama",
+                "a model with attn_logit_softcapping 50.0 in config.json, which Qwen3ForCausalLM of",
+                "does not apply to its attention, is not supported by the trainer: write null there",
             ],
         ),
         (

@@ -1,6 +1,7 @@
 """Which attention a model gets, and that it is right."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from rljob_runtime.manifest.meta_model import on_meta
 from rljob_runtime.trainer import attention_choice, segments
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.attention_call import AttentionCall
@@ -43,6 +45,10 @@ def test_a_kernel_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_attention(CPU, torch.bfloat16, HEADS, "rectangles").name == "rectangles"
     other = choose_attention(CPU, torch.float32, HEADS)
     assert (other.name, other.why) == ("rectangles", "kernels of cpu do not take torch.float32")
+    other = choose_attention(CPU, torch.bfloat16, replace(HEADS, plain=False))
+    assert (other.name, other.why) == (
+        "rectangles", "kernels of cpu have neither caps of scores nor sinks",
+    )  # fmt: skip
 
 
 class _NoWindow(Rectangles):
@@ -163,19 +169,23 @@ def test_a_kernel_that_is_right_for_shared_samples(monkeypatch: pytest.MonkeyPat
 
 
 def test_heads_of_a_model() -> None:
-    qwen = transformers.Qwen3Config(num_attention_heads=16, num_key_value_heads=8, head_dim=128)
-    assert Heads.of(qwen) == Heads(16, 8, 128)
-    llama = transformers.LlamaConfig(num_attention_heads=8, hidden_size=512)
-    assert Heads.of(llama) == Heads(8, 8, 64)
-    sliding = transformers.Qwen3Config(
-        num_attention_heads=8, num_key_value_heads=2, head_dim=64, use_sliding_window=True, sliding_window=512
-    )
-    assert Heads.of(sliding) == Heads(8, 2, 64, (512,))
-    latent = transformers.DeepseekV3Config(
-        num_attention_heads=16, num_key_value_heads=16, qk_nope_head_dim=128, qk_rope_head_dim=64,
-        v_head_dim=96,
+    def of(kind: str, **fields: Any) -> Heads:
+        small = {"num_hidden_layers": 1, "hidden_size": 512, "vocab_size": 8, "num_local_experts": 2}
+        config = transformers.AutoConfig.for_model(kind, **small | fields)
+        return Heads.of(on_meta(config))
+
+    assert of("qwen3", num_attention_heads=16, num_key_value_heads=8, head_dim=128) == Heads(16, 8, 128)
+    assert of("llama", num_attention_heads=8) == Heads(8, 8, 64)
+    window = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "sliding_window": 512}
+    assert of("qwen3", use_sliding_window=True, **window) == Heads(8, 2, 64, (512,))
+    latent = of(
+        "deepseek_v3", num_attention_heads=16, num_key_value_heads=16, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, v_head_dim=96,
     )  # fmt: skip
-    assert Heads.of(latent) == Heads(16, 16, 192, (), 96)
+    assert latent == Heads(16, 16, 192, (), 96)
+    for kind in ("gemma2", "gpt_oss"):
+        assert of(kind, **window) == Heads(8, 2, 64, (512,), plain=False)
+    assert of("gemma2", attn_logit_softcapping=None, **window).plain
 
 
 @gpu

@@ -17,12 +17,15 @@ from rljob_runtime.trainer.sampling_distribution import Distribution
 
 TOKENS, WIDTH, VOCABULARY = 23, 12, 40
 DISTRIBUTIONS = {
-    "plain": Distribution(),
-    "temperature": Distribution(0.7),
-    "top-k": Distribution(1.3, top_k=5),
-    "top-p": Distribution(0.9, top_p=0.8),
-    "all": Distribution(0.6, top_k=9, top_p=0.9),
+    "plain": (Distribution(), None),
+    "temperature": (Distribution(0.7), None),
+    "top-k": (Distribution(1.3, top_k=5), None),
+    "top-p": (Distribution(0.9, top_p=0.8), None),
+    "all": (Distribution(0.6, top_k=9, top_p=0.9), None),
+    "capped": (Distribution(0.7), 3.0),
+    "all, capped": (Distribution(0.6, top_k=9, top_p=0.9), 3.0),
 }
+"""And the cap of logits."""
 
 
 class Inputs:
@@ -60,7 +63,8 @@ def test_values_and_gradients_are_those_of_the_plain_form(
 ) -> None:
     monkeypatch.setattr(log_probs, "_SLICE", 3 * VOCABULARY)
     inputs = Inputs(torch.float64, bias=rows == 5)
-    found, plain = both(inputs, Scoring(DISTRIBUTIONS[name], entropy, rows * VOCABULARY))
+    distribution, cap = DISTRIBUTIONS[name]
+    found, plain = both(inputs, Scoring(distribution, entropy, rows * VOCABULARY, cap=cap))
     torch.testing.assert_close(found.log_probs, plain.log_probs, rtol=1e-14, atol=1e-14)
     assert not found.log_probs._is_view(), "FSDP wants tensors that are none"
     assert (found.entropies is None) == (entropy == "none")
@@ -72,12 +76,13 @@ def test_values_and_gradients_are_those_of_the_plain_form(
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_gradients_are_those_of_finite_differences(cap: float | None) -> None:
     inputs, tokens, vocabulary = Inputs(torch.float64), 7, 11  # each number costs two calls
     hidden = inputs.hidden[:tokens].detach().requires_grad_()
     weight = inputs.weight[:vocabulary].detach().requires_grad_()
     targets = inputs.targets[:tokens] % vocabulary
-    how = Scoring(Distribution(0.7), "gradient", 3 * vocabulary)
+    how = Scoring(Distribution(0.7), "gradient", 3 * vocabulary, cap=cap)
 
     def both_scores(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         found = scores(hidden, weight, None, targets, how)
@@ -85,22 +90,26 @@ def test_gradients_are_those_of_finite_differences() -> None:
         return found.log_probs, found.entropies
 
     assert torch.autograd.gradcheck(both_scores, (hidden, weight))
+    logits = hidden @ weight.T
+    x = (logits if cap is None else cap * torch.tanh(logits / cap)) / 0.7
+    expected = x.log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(both_scores(hidden, weight)[0], expected)
 
 
 @pytest.mark.parametrize("entropic", [False, True])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -> None:
+@pytest.mark.parametrize(("temperature", "cap"), [(1.0, None), (0.7, None), (0.7, 3.0)])
+def test_what_a_compiler_fuses_is_the_same(temperature: float, cap: float | None, entropic: bool) -> None:
     inputs = Inputs(torch.float64)
     logits = functional.linear(inputs.hidden, inputs.weight).detach()
-    how = Scoring(Distribution(temperature), "gradient", 1)
+    how = Scoring(Distribution(temperature), "gradient", 1, cap=cap)
     plain = log_probs.statistics_of_logits(logits, inputs.targets, how)
-    fused = log_probs._fusible_statistics(logits, inputs.targets, temperature, True)
+    fused = log_probs._fusible_statistics(logits, inputs.targets, temperature, cap, True)
     for one, other in zip(plain, fused, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
     _, total, entropy = plain
     given = Slopes(inputs.targets, total, entropy, inputs.slopes[0], inputs.slopes[1] if entropic else None)
     torch.testing.assert_close(
-        log_probs._fusible_gradient(logits, *given, temperature),
+        log_probs._fusible_gradient(logits, *given, temperature, cap),
         log_probs.gradient_of_logits(logits, given, how),
         rtol=1e-14,
         atol=1e-14,
@@ -194,20 +203,24 @@ def test_no_more_logits_than_allowed(monkeypatch: pytest.MonkeyPatch, rows: int,
     assert largest.numbers == held * VOCABULARY
 
 
-def test_what_is_compiled_serves_micro_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_what_is_compiled_serves_micro_batches_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, cap: float | None
+) -> None:
     """Once for the forward and once for the backward pass: it takes seconds, in the midst of a step."""
     counter = CompileCounter()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     monkeypatch.setattr(log_probs, "_SLICE", 8 * VOCABULARY)
     log_probs._compiled.cache_clear()
     weight = torch.randn(VOCABULARY, WIDTH).requires_grad_()
-    how = Scoring(Distribution(), "none", 10**6, compiled=True)
+    how = Scoring(Distribution(), "none", 10**6, compiled=True, cap=cap)
     counts = []
     try:
         for tokens in (21, 5, 30, 8, 7, 1, 17, 3):
             hidden, targets = torch.randn(tokens, WIDTH), torch.randint(VOCABULARY, (tokens,))
             found = scores(hidden, weight, None, targets, how)
-            plain = (hidden @ weight.T).log_softmax(-1)
+            logits = hidden @ weight.T
+            plain = (logits if cap is None else cap * torch.tanh(logits / cap)).log_softmax(-1)
             torch.testing.assert_close(found.log_probs, plain.gather(1, targets[:, None])[:, 0])
             found.log_probs.sum().backward()
             counts.append(counter.frame_count)

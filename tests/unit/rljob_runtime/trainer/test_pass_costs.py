@@ -211,7 +211,8 @@ def shape(family: str, tensor: int = 1, **changes: Any) -> ModelShape:
     }  # fmt: skip
     config = transformers.AutoConfig.for_model(family, **sizes, **changes)
     with torch.device("meta"):
-        return shape_of(transformers.AutoModelForCausalLM.from_config(config), Heads.of(config), tensor)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    return shape_of(model, Heads.of(model), tensor)
 
 
 def test_a_rank_of_a_tensor_group_pays_for_its_part_of_layers() -> None:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rljob_runtime.trainer.attention_call import AttentionCall
+from rljob_runtime.trainer.block_attention import Rule, in_blocks
 from rljob_runtime.trainer.rectangles import Rectangles
 
 CPU = torch.device("cpu")
@@ -47,6 +48,22 @@ def each_alone(inputs: list[Tensor], lengths: list[int], window: int | None) -> 
             seen &= ~seen.tril(-window)
         parts.append(F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=True))
     return torch.cat(parts, dim=2).transpose(1, 2)
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_cap_of_scores_and_sinks_are_those_of_each_sample_alone(name: str) -> None:
+    lengths = LENGTHS[name]
+    inputs, slope = drawn(sum(lengths)), torch.randn(1, sum(lengths), HEADS, SIZE, dtype=torch.float64)
+    sinks, rule = torch.randn(HEADS, dtype=torch.float64, requires_grad=True), Rule(None, 3, 2.0)
+    call = AttentionCall(layer(), inputs[0], inputs[1], inputs[2], None, 3, 2.0, sinks)
+    parts = zip(*(each.split(lengths, dim=2) for each in inputs), strict=True)
+    expected = torch.cat([in_blocks(*part, sinks, rule) for part in parts], dim=2).transpose(1, 2)
+    found, of = Rectangles.of(lengths, CPU).attend(call), (*inputs, sinks)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(
+        *(torch.autograd.grad((each * slope).sum(), of) for each in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("window", [None, 3])
