@@ -78,6 +78,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "gpt_oss", WIDE, VLLM, "model.path",
         "vLLM does not take new weights of a model of the model_type gpt_oss",
     ),
+    "the same sinks beside an adapter": ("gpt_oss", WIDE, ADAPTER, None, ""),
     "experts with the torch engine": (
         "qwen3_moe", WIDE, TORCH, "rollout.engine.torch",
         "the torch engine cannot reload this architecture (model.layers.0.mlp.experts.0.down_proj.weight)",

@@ -121,6 +121,21 @@ async def test_every_version_is_exact_though_prompts_are_cached(
             assert gap(peft_model(base, folders[-2]), again[0], results[0]) > 0.05, "another one shows"
 
 
+async def test_an_adapter_of_a_model_with_sinks(tmp_path: Path) -> None:
+    """vLLM takes no other new weights of this one (`weights.vllm_engine_limits`)."""
+    base = tiny_model(tmp_path / "model", "gpt_oss")
+    made = AdapterEngine(
+        ADAPTER, AdapterRoom(4, running=1, kept=2), "sinks", base, PLAIN, 4, 128, **vllm_device()
+    )
+    async with started(made) as engine:
+        folder = adapter_folder(base, tmp_path / "v1", seed=1)
+        await bring(engine, 1, folder)
+        asked = [request(f"sinks-{seed}", seed, length=20, max_tokens=40) for seed in range(4)]
+        results = await asyncio.gather(*[engine.submit(one) for one in asked])
+    for one, got in zip(asked, results, strict=True):
+        assert gap(peft_model(base, folder), one, got) <= PARITY
+
+
 async def test_what_runs_is_finished_with_its_adapter_and_nothing_stands_still(
     engine: AdapterEngine, base: Path, tmp_path: Path
 ) -> None:

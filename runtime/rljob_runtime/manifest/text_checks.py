@@ -137,7 +137,7 @@ def _check_computation(
         loaded = check_loading(model)
         tied = loaded.config.get_text_config().tie_word_embeddings
         check_read_alike(model, tied, vllm=training.rollout.engine.vllm is not None)
-        if training.rollout.engine.vllm is not None:
+        if training.rollout.engine.vllm is not None and training.adapter is None:
             check_updates(model, loaded.config)
         if training.model.recomputed != "none":
             name = "gradientCheckpointing" if training.model.gradient_checkpointing else _RECOMPUTED

@@ -11,11 +11,11 @@ into their place (0.32): a reload leaves them as they were, and says so in its l
 
 
 def check_updates(folder: Path, config: Any) -> None:
-    """Raise `UnsupportedModel` where an engine would go on with weights of before an update. `config`: the
-    model's in transformers."""
+    """Raise `UnsupportedModel` where an engine would go on with weights of before an update, of a model that
+    is trained without an adapter. `config`: the model's in transformers."""
     if config.model_type in _COPIED:
         raise UnsupportedModel(
             f"{folder}: vLLM does not take new weights of a model of the model_type {config.model_type}: its "
-            "experts and sinks would stay what they were. As a teacher that the trainer scores "
-            "(algorithm.distillation.teacher.path) it serves; to be trained, give another model"
+            "experts and sinks would stay what they were: set training.adapter, which vLLM loads beside the "
+            "model, or give another model"
         )

@@ -16,7 +16,7 @@ from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.torch_sampling import restrict
 from rljob_runtime.samples import Generation
 
-Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral", "gemma2", "granite_swa"]
+Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral", "gemma2", "granite_swa", "gpt_oss"]
 VOCABULARY = 64
 PLAIN = Sampling()
 VLLM_TOLERANCE = 1e-4
@@ -42,12 +42,12 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     }
     if family not in ("qwen2", "granite_swa"):
         shape["head_dim"] = 32
-    if family in ("gemma2", "granite_swa"):
+    if family in ("gemma2", "granite_swa", "gpt_oss"):
         shape |= {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
     if family == "gemma2":
         # So low that they are felt.
         shape |= {"attn_logit_softcapping": 0.5, "final_logit_softcapping": 1.0, "query_pre_attn_scalar": 32}
-    if family in ("qwen3_moe", "mixtral"):
+    if family in ("qwen3_moe", "mixtral", "gpt_oss"):
         # A router that is mostly sure: see `Reference.surely_routed` for where it is not.
         shape |= {"num_experts_per_tok": 2, "initializer_range": 0.1, "num_local_experts": 8}
         shape |= {"num_experts": 8, "moe_intermediate_size": 48, "norm_topk_prob": True}
