@@ -74,6 +74,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "granite_swa", WIDE, TORCH, "rollout.engine.torch",
         "the torch engine has no attention with sinks (model.layers.0.self_attn.sinks); use the vllm engine",
     ),
+    "sinks in tensor groups": (
+        "granite_swa", {"hidden_size": 128}, VLLM | PAIRS, "parallel.tensorParallel",
+        "GraniteSWAForCausalLM has parameters in layers.0.self_attn, of which its plan for splitting says",
+    ),
     "sinks that vLLM does not take anew": (
         "gpt_oss", WIDE, VLLM, "model.path",
         "vLLM does not take new weights of a model of the model_type gpt_oss",
