@@ -21,6 +21,7 @@ from rljob_runtime.devices import DeviceMissing
 from rljob_runtime.driver.device_memory import no_memory_left
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
+from rljob_runtime.driver.rank_end import complaint, how_it_ended
 from rljob_runtime.driver.rank_failures import first_cause
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
@@ -33,7 +34,7 @@ from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.own_start import OnStart, StartPart
-from rljob_runtime.site.process_log import last_line, log_file
+from rljob_runtime.site.process_log import last_lines, log_file
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
@@ -80,8 +81,10 @@ class TrainerDied(RuntimeError):
 class _RankDied(Exception):
     """The process of this rank is gone."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, said: str) -> None:
+        """`said`: what Ray says of it."""
         self.rank = rank
+        self.said = said
 
 
 def _name(rank: int) -> str:
@@ -95,7 +98,7 @@ async def _answer(rank: int, call: Awaitable[Any]) -> Any:
     try:
         return await call
     except RayActorError as error:
-        raise _RankDied(rank) from error
+        raise _RankDied(rank, str(error)) from error
 
 
 async def _told(rank: Any, uids: Sequence[int]) -> None:
@@ -359,7 +362,7 @@ class RayTrainer:
         from ray.exceptions import RayTaskError
 
         if isinstance(cause, _RankDied):
-            return f"a process of the trainer died (rank {cause.rank}){self._last_words(cause.rank)}"
+            return f"a process of the trainer died (rank {cause.rank}){self._last_words(cause)}"
         if isinstance(cause, RayTaskError):
             return f"the trainer failed at {method}: {self._why(cause.cause)}"
         return f"the trainer did not answer {method}: {type(cause).__name__}"
@@ -370,13 +373,16 @@ class RayTrainer:
         if self._ranks is started:
             self._kill()
 
-    def _last_words(self, rank: int) -> str:
-        """What the log of a rank that died ends with, on one machine."""
-        if self._logs is None:
-            return ""
-        file = log_file(self._logs, _name(rank))
-        line = last_line(file)
-        return f"; its log, {file}, ends with: {line[:_MOST_LINE]}" if line else ""
+    def _last_words(self, died: _RankDied) -> str:
+        """How the process of a rank ended, and on one machine where its log is, and what that ends with."""
+        file = None if self._logs is None else log_file(self._logs, _name(died.rank))
+        log = [] if file is None else last_lines(file)
+        how = how_it_ended(died.said, log)
+        told = f": {how}" if how else ""
+        if log:
+            words = complaint(log)[:_MOST_LINE]
+            told += f"; its log, {file}, ends with: {words}" if words else f"; its log is {file}"
+        return told
 
     def _why(self, cause: BaseException) -> str:
         """What a rank raised, in one line."""

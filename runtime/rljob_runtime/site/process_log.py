@@ -42,15 +42,14 @@ def begin(file: Path | None = None) -> None:
     ours.setLevel(logging.INFO)
 
 
-def last_line(file: Path) -> str:
-    """The last line of a log that says anything; "" where there is none."""
+def last_lines(file: Path) -> list[str]:
+    """The lines that a log ends with, of which the first may be a part; none where there is no log."""
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - _LAST_BYTES))
-            lines = opened.read().decode(errors="replace").splitlines()
+            return opened.read().decode(errors="replace").splitlines()
     except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return []
 
 
 def _write_to(file: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.short_files import DROPPED, keep_short
-from rljob_runtime.site.process_log import last_line, log_file, logs_in
+from rljob_runtime.site.process_log import last_lines, log_file, logs_in
 
 SPEAKS = """
 import logging, os, subprocess, sys
@@ -88,19 +88,19 @@ def test_without_a_file_it_stays_where_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "first", "last"),
     [
-        (b"first\nSegmentation fault\n\n  \n", "Segmentation fault"),
-        (b"", ""),
-        (b"\xff\xfe it was\n", "\ufffd\ufffd it was"),
-        (b"x\n" * 20_000 + b"the end", "the end"),
+        (b"first\nSegmentation fault\n\n", "first", ""),
+        (b"\xff\xfe it was\n", "\ufffd\ufffd it was", "\ufffd\ufffd it was"),
+        (b"x\n" * 20_000 + b"the end", "", "the end"),
     ],
 )
-def test_the_last_line_that_says_anything(tmp_path: Path, text: bytes, line: str) -> None:
+def test_the_lines_that_a_log_ends_with(tmp_path: Path, text: bytes, first: str, last: str) -> None:
     file = tmp_path / "trainer-0.log"
     file.write_bytes(text)
-    assert last_line(file) == line
+    found = last_lines(file)
+    assert (found[0], found[-1]) == (first, last) and len(found) < 10_000
 
 
 def test_of_a_log_that_is_not_there_nothing_is_said(tmp_path: Path) -> None:
-    assert last_line(tmp_path / "none") == ""
+    assert last_lines(tmp_path / "none") == []
