@@ -84,8 +84,8 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert [start.cause for start in read_starts(run.folder)] == ["new", "trainer lost"]
         log = log_file(run.folder, "trainer-0")
         assert (
-            "the trainer was lost (a process of the trainer died (rank 0): no exit code, as by SIGKILL, which "
-            f"the kernel sends where memory runs out; its log is {log})"
+            "the trainer was lost (a process of the trainer died (rank 0): no exit code, as by SIGKILL, "
+            f"which the kernel sends where memory runs out; its log is {log})"
             in (run.folder / REPORT_FILE).read_text()
         )
         for worker in ("fast-0", "trainer-0"):

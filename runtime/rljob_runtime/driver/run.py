@@ -58,7 +58,7 @@ from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.ray_folder import RayFolderUnfit
 from rljob_runtime.site.site import Site, one_machine
-from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest
+from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest, step_of
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.lasting import LastingView
 from rljob_runtime.view.progress import Progress, Summary
@@ -180,6 +180,9 @@ class _Running:
     async def main(self) -> int:
         job, options = self._job, self._options
         training = job.spec.training
+        if options.resume and (saved := newest(self._checkpoints)) is not None:
+            # Whatever refuses the job, the run has them.
+            self._first_step = step_of(saved)
         # What can be refused without starting anything comes first: tokenizer, data, checkpoint, lengths.
         folder = options.manifest_folder / training.model.path if training.model.path else None
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)

@@ -167,11 +167,19 @@ def asked(run: Path, changes: dict[str, Any], begin: Begin, site: OpenSite = no_
     ],
 )
 def test_a_refused_job_leaves_the_earlier_run_as_it_was(
-    tmp_path: Path, run: Path, begin: Begin, changes: dict[str, Any], words: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    run: Path,
+    begin: Begin,
+    changes: dict[str, Any],
+    words: str,
 ) -> None:
     (tmp_path / "job.yaml").write_text("")
     before = content(tmp_path)
     outcome, taken = asked(run, changes, begin)
+    # Where the folder is refused, nothing has begun that could end.
+    if told := capsys.readouterr().out:
+        assert f"failed: {3 if begin is Begin.RESUME else 0} steps, " in told
     assert outcome.code == ExitCode.REFUSED and words in (outcome.why or "")
     assert not taken
     (tmp_path / "job.yaml").write_text("")
