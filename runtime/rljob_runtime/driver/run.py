@@ -245,12 +245,14 @@ class _Running:
             if report is None:
                 command = f"{self._options.program} report {shlex.quote(str(self._options.folder))}"
                 self._view.message(f"no report yet; this writes it: {command}")
+        reward, of_steps = (tracker.recent_reward() if tracker is not None else None) or (None, 1)
         checkpoint = newest(self._checkpoints) if self._session is not None else None
         self._view.finish(
             Summary(
                 step=self._steps_done,
                 seconds=seconds,
-                reward=tracker.recent_reward() if tracker is not None else None,
+                reward=reward,
+                reward_steps=of_steps,
                 outcome=outcome,
                 lost=self._lost(),
                 report=str(report) if report is not None else None,

@@ -14,6 +14,7 @@ import msgspec
 
 from rljob_runtime.driver.rates import RateWindow, Reading
 from rljob_runtime.groups.counts import GroupCounts, in_words
+from rljob_runtime.named_means import mean
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.metrics_log import Interruption, MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -173,10 +174,10 @@ class Tracker:
         values |= {"uids": list(uids), **counts.metrics(), **more}
         self._log.write(metrics.step, values)
 
-    def recent_reward(self) -> float | None:
-        """Mean reward over the newest steps."""
+    def recent_reward(self) -> tuple[float, int] | None:
+        """Mean reward over the newest steps, and over how many; None before the first."""
         rewards = list(self._rewards)[-_TREND_STEPS:]
-        return sum(rewards) / len(rewards) if rewards else None
+        return (mean(rewards), len(rewards)) if rewards else None
 
     def lost(self) -> str | None:
         """What was generated again or not trained, in sentences; None where nothing was."""

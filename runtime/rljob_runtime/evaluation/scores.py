@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rljob_runtime.named_means import means_by_name
+from rljob_runtime.named_means import mean, means_by_name
 
 _MOST_WORDS = 300
 """Characters that are kept of a failure."""
@@ -96,7 +96,7 @@ def score_set(prompts: Sequence[Sequence[GradedResponse]], pass_reward: float) -
         prompts=len(prompts),
         responses=len(each),
         failed=len(each) - len(rewards),
-        mean=math.fsum(rewards) / len(rewards) if rewards else None,
+        mean=mean(rewards) if rewards else None,
         pass_at={
             k: math.fsum(pass_at_k(count, c, k) for c in passed) / len(prompts) for k in shown_ks(count)
         },

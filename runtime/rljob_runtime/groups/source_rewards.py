@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from rljob_runtime.named_means import mean
 from rljob_runtime.samples import Group
 
 
@@ -22,7 +23,7 @@ def source_rewards(
             rewards.setdefault(name, []).extend(found)
     return {
         "source_groups": counts,
-        "source_reward": {name: sum(found) / len(found) for name, found in rewards.items()},
+        "source_reward": {name: mean(found) for name, found in rewards.items()},
         "source_pass_rate": {
             name: sum(reward >= pass_reward for reward in found) / len(found)
             for name, found in rewards.items()

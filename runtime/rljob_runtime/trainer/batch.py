@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rljob_api.schedule import Schedule
 from rljob_runtime.groups.filter import all_equal
 from rljob_runtime.groups.masking import context_tokens
-from rljob_runtime.named_means import means_by_name
+from rljob_runtime.named_means import mean, means_by_name
 from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.parallel.mini_batches import split_groups
@@ -115,7 +115,7 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
     ages = np.array([version - sample.spans[0].version for sample in trained], dtype=np.int64)
     values, counts = np.unique(ages, return_counts=True)
     return {
-        "reward_mean": float(rewards.mean()) if len(rewards) else float("nan"),
+        "reward_mean": mean(rewards.tolist()) if len(rewards) else float("nan"),
         "reward_std": float(rewards.std()) if len(rewards) else float("nan"),
         **_distribution(rewards),
         "equal_groups": sum(equal) / max(1, len(equal)),

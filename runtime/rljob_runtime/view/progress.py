@@ -74,6 +74,8 @@ class Summary:
     seconds: float
     """How long it ran."""
     reward: float | None = None
+    reward_steps: int = 1
+    """How many of the newest steps the reward is a mean of."""
     outcome: str = "done"
     """"done", "stopped" or "failed"."""
     lost: str | None = None
@@ -85,6 +87,10 @@ class Summary:
     """How to go on."""
 
 
+_ROUNDING = 1e-15
+"""What rounding leaves of a mean that is 0, of numbers around 1."""
+
+
 def count(value: float) -> str:
     """A whole number with thousands separated: 5,940."""
     return f"{value:,.0f}"
@@ -94,7 +100,9 @@ def decimal(value: float | None) -> str:
     """A metric to three decimals, as a power of ten where those would be 0.000; "–" where there is none."""
     if value is None:
         return "–"
-    if value != 0 and abs(value) < 0.0005:
+    if abs(value) < _ROUNDING:
+        return "0.000"
+    if abs(value) < 0.0005:
         return f"{value:.0e}"
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
 
@@ -185,6 +193,8 @@ def ending(summary: Summary) -> list[str]:
     sentences = [f"{summary.outcome}: {summary.step} steps"]
     if summary.reward is not None:
         sentences[0] += f", reward {decimal(summary.reward)}"
+        if summary.reward_steps > 1:
+            sentences[0] += f" (mean of the last {summary.reward_steps} steps)"
     sentences[0] += f", {summary.seconds:.0f} s."
     if summary.lost is not None:
         sentences.append(summary.lost)

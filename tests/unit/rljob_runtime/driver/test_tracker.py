@@ -116,7 +116,16 @@ def test_rewards_of_steps_that_are_trained_again_do_not_count(tmp_path: Path) ->
     job.tracker.interrupted("trainer lost", "rank 1 died")
     job.tracker.begin(2)
     job.steps(range(2, 4), 1.0, reward=0.0)
-    assert job.tracker.recent_reward() == 0.5
+    assert job.tracker.recent_reward() == (0.5, 4)
+
+
+def test_the_closing_mean_is_of_the_newest_steps(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    assert job.tracker.recent_reward() is None
+    for step in range(12):
+        job.steps(range(step, step + 1), 1.0, reward=(0.1, 0.2, -0.3)[step % 3])
+    assert job.tracker.recent_reward() == (pytest.approx(-0.03), 10)
 
 
 def test_training_that_was_not_interrupted_does_not_begin_again(tmp_path: Path) -> None:

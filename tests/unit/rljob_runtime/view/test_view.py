@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleDimensions
 from rljob_runtime.view import Header, Progress, Summary, make_view
 from rljob_runtime.view.live import FRAMES_PER_SECOND, LiveView, render, render_header
 from rljob_runtime.view.plain import PlainView
-from rljob_runtime.view.progress import arrow, decimal, duration, flow, learning, pack
+from rljob_runtime.view.progress import arrow, decimal, duration, ending, flow, learning, pack
 
 HEADER = Header(
     "copy-grpo", "cpu", {"trainer": 1, "fast": 1, "heavy": 0}, "vllm 0.32.0", "tiny Qwen3 (0.12 M)", 1
@@ -87,6 +87,9 @@ def test_durations(seconds: float | None, text: str) -> None:
         (0.5714, "0.571"),
         (-0.02, "-0.020"),
         (0.00001, "1e-05"),
+        (-1e-12, "-1e-12"),
+        (-1e-18, "0.000"),
+        (-0.0, "0.000"),
         (12345.6, "1.235e+04"),
     ],
 )
@@ -158,14 +161,14 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     view.update(replace(PROGRESS, step=319))
     view.finish(
         Summary(
-            320, 234.2, 0.997, lost="Not trained: 3 responses (x).", report="runs/x/report.html",
+            320, 234.2, 0.997, 10, lost="Not trained: 3 responses (x).", report="runs/x/report.html",
             checkpoint="runs/x/checkpoints/320", model="runs/x/model",
         )
     )  # fmt: skip
     text = text_of(console)
     assert "engine fast-0 lost; 3 requests moved" in text
     assert "step 319/320" in text
-    assert "done: 320 steps, reward 0.997, 234 s." in text
+    assert "done: 320 steps, reward 0.997 (mean of the last 10 steps), 234 s." in text
     assert "Report: runs/x/report.html" in text and "Checkpoint: runs/x/checkpoints/320" in text
     assert "Not trained: 3 responses (x)." in text and "Model: runs/x/model" in text
     assert text.count("\x1b[?25h") == 1, "the cursor is back"
@@ -188,6 +191,10 @@ def test_a_job_that_fails_before_it_starts_has_an_end_too() -> None:
         view.finish(Summary(0, 0.4, outcome="failed"))
     for text in (text_of(console), out.getvalue()):
         assert "data is empty" in text and "failed: 0 steps, 0 s." in text
+
+
+def test_the_reward_of_one_step_is_no_mean_of_steps() -> None:
+    assert ending(Summary(1, 12.3, 0.5)) == ["done: 1 steps, reward 0.500, 12 s."]
 
 
 def plain_lines(steps: list[tuple[int, float]]) -> list[str]:
