@@ -90,6 +90,8 @@ class RewardPool:
         self._waiting: deque[Job] = deque()
         self._ready: set[WorkerProcess] = set()
         self._batches: set[asyncio.Future[None]] = set()
+        self._unkept: set[WorkerProcess] = set()
+        """Workers whose keeper has not had its first turn."""
         self._keepers: list[asyncio.Task[None]] = []
         self._broken: RewardPoolError | None = None
         self._names = PartNames()
@@ -106,11 +108,14 @@ class RewardPool:
         except BaseException:
             # `gather` leaves the others running when one fails: those that came up meanwhile are ended.
             for start in starts:
-                start.cancel()
+                # A second time while one waits for the end of its process, it would not.
+                if not start.cancelling():
+                    start.cancel()
             for result in await asyncio.gather(*starts, return_exceptions=True):
                 if isinstance(result, WorkerProcess):
                     await result.stop()
             raise
+        self._unkept.update(workers)
         self._keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
         if self._log is not None:
             self._keepers.append(asyncio.create_task(self._keep_log_short(self._log)))
@@ -158,6 +163,9 @@ class RewardPool:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers = []
+        # A keeper that is cancelled before its first turn has ended nothing.
+        while self._unkept:
+            await self._unkept.pop().stop()
 
     async def _start_worker(self) -> WorkerProcess:
         """A worker that has the function; up to three attempts."""
@@ -177,6 +185,7 @@ class RewardPool:
 
     async def _keep(self, worker: WorkerProcess) -> None:
         """Replace one worker whenever it ends."""
+        self._unkept.discard(worker)
         try:
             while True:
                 self._ready.add(worker)

@@ -111,7 +111,7 @@ class WorkerProcess(asyncio.Protocol):
             # Of this machine: it has no memory, processes or descriptors left, at this moment.
             await self.stop()
             raise WorkerStartError(f"a reward worker could not be started: {error}") from error
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or `setup` cannot be sent
             await self.stop()
             raise
         if self._ready.done():

@@ -161,7 +161,9 @@ def try_reward(
     """Score the samples of each batch, one after the other, in at most `seconds` for all of them with the
     start of the process; nothing is told where no process can be started. Where time is over at a batch, what
     it has scored until then counts, and those after it are not tried. The functions are to be found in
-    `search_path`; `host` as in `RewardPool`."""
+    `search_path`; `host` as in `RewardPool`. Without any sample nothing is started."""
+    if not any(batches):
+        return Trial()
     return asyncio.run(_try(calls, search_path, batches, seconds, host))
 
 

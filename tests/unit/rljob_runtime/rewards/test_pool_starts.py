@@ -31,6 +31,33 @@ class Worker:
             self.gone.set()
 
 
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[Worker]:
+    """Those that are started."""
+    found: list[Worker] = []
+
+    async def launch(descriptor: int, log: Path | None, host: Path | None) -> Worker:
+        found.append(Worker(descriptor))
+        return found[-1]
+
+    monkeypatch.setattr(process, "launch", launch)
+    return found
+
+
+async def test_a_pool_that_is_closed_at_once_leaves_no_worker(workers: list[Worker]) -> None:
+    pool = RewardPool([FunctionCall("rljob_runtime.rewards.tasks:copy")], workers=2)
+    await pool.start()
+    await pool.close()
+    assert [worker.gone.is_set() for worker in workers] == [True, True]
+
+
+async def test_a_worker_that_cannot_be_told_what_it_runs_is_ended(workers: list[Worker]) -> None:
+    pool = RewardPool([FunctionCall("rljob_runtime.rewards.tasks:copy", {"half": "\ud800"})])
+    with pytest.raises(UnicodeEncodeError):
+        await pool.start()
+    assert [worker.gone.is_set() for worker in workers] == [True]
+
+
 async def test_a_machine_that_starts_no_process_any_more_ends_the_scores(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
