@@ -5,8 +5,8 @@ is said of a function that scores one sample of several and returns the same par
 """
 
 import asyncio
+import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,31 +176,31 @@ async def _try(
 ) -> Trial:
     trial = Trial()
     batch, began = 0, 0.0
-    with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
-        pool = RewardPool(
-            calls,
-            timeout_seconds=seconds,
-            search_path=search_path,
-            log=Path(folder) / "rewards.log",
-            log_failures=False,
-            host=host,
-        )
-        try:
-            async with asyncio.timeout(seconds):
-                await pool.start()
-                for batch, samples in enumerate(batches):
-                    trial.scores.append([])
-                    for sample in samples:
-                        began = asyncio.get_running_loop().time()
-                        trial.scores[batch] += await pool.score([sample])
-                    _find(trial, batch, verdict(trial.scores[batch]))
-        except TimeoutError:
-            _find(trial, batch, when_over(trial, asyncio.get_running_loop().time() - began))
-        except (FunctionLoadError, RewardPoolError):
-            # Told where functions are loaded; workers that do not start, when the job begins.
-            return Trial()
-        finally:
-            await pool.close()
+    pool = RewardPool(
+        calls,
+        timeout_seconds=seconds,
+        search_path=search_path,
+        # Whoever checks a manifest is told how it failed, and what it prints is for nobody.
+        log=Path(os.devnull),
+        log_failures=False,
+        host=host,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            await pool.start()
+            for batch, samples in enumerate(batches):
+                trial.scores.append([])
+                for sample in samples:
+                    began = asyncio.get_running_loop().time()
+                    trial.scores[batch] += await pool.score([sample])
+                _find(trial, batch, verdict(trial.scores[batch]))
+    except TimeoutError:
+        _find(trial, batch, when_over(trial, asyncio.get_running_loop().time() - began))
+    except (FunctionLoadError, RewardPoolError):
+        # Told where functions are loaded; workers that do not start, when the job begins.
+        return Trial()
+    finally:
+        await pool.close()
     return trial
 
 
