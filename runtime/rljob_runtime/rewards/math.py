@@ -2,7 +2,8 @@
 
 Guarantees: answers are compared by value, not by text; a response whose answer cannot be read or compared is
 wrong; a comparison that takes too long, and a reference that is no answer, raise, so that the sample counts
-as failed and is not trained as wrong.
+as failed and is not trained as wrong; what the library loads is loaded with this module, outside the time
+limits of responses.
 """
 
 import logging
@@ -22,6 +23,16 @@ _AGAIN_SECONDS = 1.0
 
 # It warns that its time limit is off.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+
+def _load() -> None:
+    """Compare once: at its first formulas the library loads its parser and parts of sympy, which on a busy
+    machine can take as long as a response's time limit."""
+    first, second = (parse(text, parsing_timeout=None) for text in ("$(x+1)^2$", r"$x^2+2x+\frac{2}{2}$"))
+    verify(first, second, timeout_seconds=None)
+
+
+_load()
 
 
 class _TooLong(BaseException):
