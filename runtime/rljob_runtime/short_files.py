@@ -2,7 +2,7 @@
 functions print, and the logs of engines and ranks.
 
 Guarantees: a file holds the newest of what was printed, at most twice the limit and what is printed between
-two looks; nobody who prints waits for that, or fails.
+two looks, and after a look at the end at most twice the limit; nobody who prints waits for that, or fails.
 """
 
 import asyncio
@@ -23,8 +23,13 @@ async def keep_short(
     while True:
         # Nothing tells of what another process has appended.
         await asyncio.sleep(every)
-        for log in await asyncio.to_thread(lambda: list(logs())):
-            await asyncio.to_thread(shorten, log, limit)
+        await asyncio.to_thread(shorten_all, logs, limit)
+
+
+def shorten_all(logs: Callable[[], Iterable[Path]], limit: int = LIMIT_BYTES) -> None:
+    """`shorten` each; also once more when those who append have ended. Raises `OSError`."""
+    for log in list(logs()):
+        shorten(log, limit)
 
 
 def shorten(log: Path, limit: int) -> None:

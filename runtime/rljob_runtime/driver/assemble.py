@@ -27,7 +27,7 @@ from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.pool import RewardPool
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.short_files import keep_short
+from rljob_runtime.short_files import keep_short, shorten_all
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.actor_devices import visible_ids
 from rljob_runtime.site.process_log import logs_in
@@ -54,6 +54,9 @@ async def assembled(
         # parts. A task that fails cancels the body of this context, and so ends the job.
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         assembly = Assembly(inputs, site, stop, events, stack, tasks.create_task, say)
+        if site.one_machine:
+            # Runs when all processes that write them have ended.
+            stack.callback(_shorten_logs, inputs.options.folder)
         route = await _route(assembly, shared is not None)
         made: list[Parts] = []
         queue = _queue(assembly, made)
@@ -172,6 +175,14 @@ async def _keep_logs_short(folder: Path) -> None:
         await keep_short(partial(logs_in, folder))
     except OSError as error:
         log.warning("the logs of engines and ranks are not kept short any more: %s", error)
+
+
+def _shorten_logs(folder: Path) -> None:
+    """Once more, of what was written since the last look."""
+    try:
+        shorten_all(partial(logs_in, folder))
+    except OSError as error:
+        log.warning("the logs of engines and ranks could not be kept short: %s", error)
 
 
 def _sample_use(assembly: Assembly, pool: EnginePool) -> None:

@@ -22,7 +22,7 @@ from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.outcome import MOST_NAMES
 from rljob_runtime.rewards.part_names import PartNames
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
-from rljob_runtime.short_files import LIMIT_BYTES, keep_short
+from rljob_runtime.short_files import LIMIT_BYTES, keep_short, shorten
 
 START_SECONDS = 120.0
 """Time that a worker may take to import the function."""
@@ -166,6 +166,8 @@ class RewardPool:
         # A keeper that is cancelled before its first turn has ended nothing.
         while self._unkept:
             await self._unkept.pop().stop()
+        if self._log is not None:
+            await asyncio.to_thread(self._shorten_log, self._log)
 
     async def _start_worker(self) -> WorkerProcess:
         """A worker that has the function; up to three attempts."""
@@ -209,6 +211,13 @@ class RewardPool:
             await keep_short(lambda: [log], self._log_bytes)
         except OSError as error:
             logger.warning("%s is not kept short any more: %s", log, error)
+
+    def _shorten_log(self, log: Path) -> None:
+        """Once the workers have ended, of what was printed since the last look."""
+        try:
+            shorten(log, self._log_bytes)
+        except OSError as error:
+            logger.warning("%s could not be kept short: %s", log, error)
 
     def _dispatch(self) -> None:
         """Share waiting samples among all workers with room."""

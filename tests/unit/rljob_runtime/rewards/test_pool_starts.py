@@ -10,6 +10,7 @@ from rljob_runtime.rewards import process
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Ready, frame
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+from rljob_runtime.short_files import DROPPED
 from tests.support.runtime.reward_inputs import reward_input
 
 
@@ -56,6 +57,17 @@ async def test_a_worker_that_cannot_be_told_what_it_runs_is_ended(workers: list[
     with pytest.raises(UnicodeEncodeError):
         await pool.start()
     assert [worker.gone.is_set() for worker in workers] == [True]
+
+
+async def test_what_was_printed_since_the_last_look_is_dropped_at_the_end(
+    workers: list[Worker], tmp_path: Path
+) -> None:
+    log = tmp_path / "rewards.log"
+    pool = RewardPool([FunctionCall("rljob_runtime.rewards.tasks:copy")], log=log, log_bytes=10)
+    await pool.start()
+    log.write_bytes(b"a line\n" * 10)
+    await pool.close()
+    assert log.read_bytes() == DROPPED + b"a line\n"
 
 
 async def test_a_machine_that_starts_no_process_any_more_ends_the_scores(
