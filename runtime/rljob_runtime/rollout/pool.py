@@ -264,8 +264,8 @@ class EnginePool:
     def submitted(self, slot: EngineSlot, key: RequestKey, request: Request) -> None:
         """A response is about to be submitted to its engine, as this request."""
         name = request.request_id
-        if slot.joined and not slot.requests:
-            self._costs.began(slot, self._clock())
+        if slot.joined:
+            self._costs.given(slot, request, self._clock())
         slot.requests[name] = key, request.generated
         slot.most_tokens[name] = request.max_tokens
         slot.promised += request.max_tokens
@@ -276,7 +276,7 @@ class EnginePool:
         slot.tell({request_id: tokens}, self._clock())
         del slot.requests[request_id], slot.most_tokens[request_id]
         slot.told.pop(request_id, None)
-        self._costs.ended(slot)
+        self._costs.ended(slot, request_id)
 
     def progressed(self, slot: EngineSlot, tokens: Mapping[str, int], prefilled: int = 0) -> None:
         """Requests that were submitted to this engine have generated so many tokens there, by request id, and
@@ -371,6 +371,7 @@ class EnginePool:
 
     def _serve(self, slot: EngineSlot) -> None:
         slot.serve(self._clock())
+        self._costs.serves(slot)
         self._router(slot).join(slot.number, slot.shape)
         self._changed()
 

@@ -4,6 +4,7 @@ them are slower than the others of their pool (`routing.cost_fit`); people are t
 import logging
 from collections.abc import Mapping, Sequence
 
+from rljob_runtime.engines.protocol import Request
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.cost_fit import MeasuredCosts
 
@@ -16,18 +17,27 @@ class StepCosts:
     def __init__(self) -> None:
         self._measured = MeasuredCosts()
 
-    def began(self, slot: EngineSlot, now: float) -> None:
-        """This engine, which gets requests and has nothing to do, is about to be given something."""
-        slot.given_idle = slot.given
-        self._measured.began(slot.number, slot.prefilled, now)
+    def serves(self, slot: EngineSlot) -> None:
+        """This engine gets requests; where nothing was measured since it was there, it is taken for an
+        ordinary one of its pool."""
+        if not slot.cost.measured:
+            slot.cost = self._measured.known(slot.pool) or slot.cost
 
-    def ended(self, slot: EngineSlot) -> None:
+    def given(self, slot: EngineSlot, request: Request, now: float) -> None:
+        """This engine, which gets requests, is about to be given this one."""
+        if not slot.requests:
+            slot.given_idle = slot.given
+            self._measured.began(slot.number, slot.prefilled, now)
+        had = len(request.tokens) if request.generated else 0
+        self._measured.given(slot.number, slot.pool, request.request_id, had, now)
+
+    def ended(self, slot: EngineSlot, request_id: str) -> None:
         """A request has ended on this engine, or left it."""
-        self._measured.ended(slot.number)
+        self._measured.ended(slot.number, slot.pool, request_id)
 
     def paused(self, slot: EngineSlot) -> None:
         """This engine stands still, or is gone: the time until its next report tells nothing."""
-        self._measured.paused(slot.number)
+        self._measured.paused(slot.number, slot.pool)
 
     def report(
         self,

@@ -12,6 +12,7 @@
   when engines are levelled (`deadlines`).
 - A pool that finishes much earlier takes from what waits for the other one, and what runs there; so does one
   that has room while the other one has none.
+- Pools are not told apart before it is known of both what their engines cost.
 
 A single engine has nothing to divide: with it alone everything is as by least in flight, while lengths are
 learned, so that it is divided as soon as a second one joins.
@@ -39,7 +40,7 @@ from rljob_runtime.routing.offload import offload
 from rljob_runtime.routing.plan_times import PlanTimes
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.requests import Move, RequestKey
-from rljob_runtime.routing.roles import Expected, Roles, decide_roles
+from rljob_runtime.routing.roles import Expected, Roles, comparable, decide_roles
 from rljob_runtime.routing.trials import Trials
 
 _SAMPLE = 512
@@ -75,6 +76,9 @@ class Adaptive(Policy):
         self._trials = Trials()
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
+        self._comparable = True
+        """Whether it is known of all pools what their engines cost, by the newest plan. Else none gets work
+        of another one: what looks quicker may be slower."""
         self._relaned = False
         """Whether engines serve other lanes than they were told since the newest plan."""
         self._long: set[RequestKey] = set()
@@ -187,8 +191,9 @@ class Adaptive(Policy):
         """Decide anew what each engine is for, and in which order requests wait; whether that has changed."""
         self._fresh = True
         self.estimates.fit_hazards()
+        self._comparable = comparable(members)
         # Before a response is complete there is nothing to divide by, and no ground to move anything.
-        divides = self._several and self.estimates.lengths.known
+        divides = self._several and self.estimates.lengths.known and self._comparable
         sample, every = self._sample(book) if divides else ((), 1)
         reordered = self.order.plan(members, book)
         self.roles = decide_roles(self.roles, members, sample, every, self._long)
@@ -244,7 +249,7 @@ class Adaptive(Policy):
     ) -> list[Sequence[EngineState]]:
         """Engines between which requests move when nothing waits. `heavy`: those for long ones, `fast`: the
         others, of each as many as one plan looks at."""
-        if any(engine.shape.lockstep for engine in members):
+        if not self._comparable or any(engine.shape.lockstep for engine in members):
             # Ranks of one pool share their steps with each other, and not with those of the other pool.
             engines = [*heavy, *fast]
             return [[each for each in engines if each.shape.pool == pool] for pool in ("heavy", "fast")]

@@ -28,6 +28,9 @@ class StepCost(NamedTuple):
     tokens are prefilled again."""
     assumed: bool = False
     """Whether `per_prefill_token` is an assumption that is yet to be measured."""
+    measured: bool = True
+    """Whether any of this is known: of an engine of which nothing is, it is not known either whether it is
+    quicker than others."""
 
     @property
     def moved(self) -> float:

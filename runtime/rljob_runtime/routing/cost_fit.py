@@ -8,18 +8,22 @@ engines of a pool have the same constants, but for a factor of each (`slowness`)
 
 import math
 from collections.abc import Iterable, Mapping
+from statistics import median
 
 import numpy as np
 
 from rljob_runtime.least_squares import Floats, fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.mean_steps import MeanStep, MeanSteps
+from rljob_runtime.routing.move_times import MoveTimes
 from rljob_runtime.routing.slowness import Slowness
 
 _FORGET = 0.999
 """What an equation's weight is multiplied by with each that follows: after a thousand it counts a third."""
 _ENOUGH = 20
 """Equations before which nothing is concluded."""
+_FEW = 4
+"""Equations from which on a pool is compared with another one, until it has enough of its own."""
 _PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step's fixed time, before it is measured. An 8 B model on an H200 takes
 0.6 %, a small model on CPUs 1 %."""
@@ -31,7 +35,7 @@ _PREFILL_BOUNDS = 0.0005, 1.0
 moves free. A token of prefill takes no longer than a step of one request, which computes one token."""
 _LEAST_NOISE = 0.02
 """Standard error of an equation, as part of its step, that is taken for granted."""
-UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01, assumed=True)
+UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01, assumed=True, measured=False)
 """What an engine is taken for before: a step of any length, but no move for nothing."""
 _TERMS, _PREFILL = 4, 3
 """Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache, and for
@@ -118,6 +122,9 @@ class MeasuredCosts:
         """What an ordinary engine of each pool costs, as told last."""
         self._slowness: dict[str, Slowness] = {}
         self._steps = MeanSteps()
+        self._moves: dict[str, MoveTimes] = {}
+        self._few: dict[str, list[MeanStep]] = {}
+        """The steps of each pool while it has too few for constants of its own."""
 
     def report(
         self,
@@ -132,26 +139,68 @@ class MeasuredCosts:
         reports; None in between, and while too little is known."""
         fit = self._fits.setdefault(pool, CostFit())
         fit.tells |= prefilled > 0
+        told, known = False, self._costs.get(pool)
+        if known is not None and not fit.tells:
+            # Before anything else is made of these tokens: it is the steps until now that they tell of.
+            seconds = known.times(self._slowness_of(pool).of(engine)).step(len(tokens), kv_tokens)
+            told = self._times(pool).report(engine, tokens, seconds, known.fixed, now)
         step = self._steps.report(engine, tokens, kv_tokens, prefilled, now)
-        return None if step is None else self._measured(engine, pool, step)
+        cost = None if step is None else self._measured(engine, pool, step)
+        if cost is None and told:
+            cost = self._costs[pool]
+        if cost is not None:
+            self._costs[pool] = cost = cost if fit.tells else self._by_moves(pool, cost)
+        return cost
 
     def _measured(self, engine: int, pool: str, step: MeanStep) -> StepCost | None:
-        fit, slowness = self._fits[pool], self._slowness.setdefault(pool, Slowness())
+        fit, slowness = self._fits[pool], self._slowness_of(pool)
         if (known := self._costs.get(pool)) is not None:
             expected = known.step(step.running, step.kv_tokens) + known.per_prefill_token * step.prefilled
             slowness.add(engine, step.seconds / expected)
         fit.add(step.seconds / slowness.of(engine), step.running, step.kv_tokens, step.prefilled)
+        if fit.equations < _ENOUGH:
+            few = self._few.setdefault(pool, [])
+            few.append(step)
+            return self._compared(pool, few)
+        self._few.pop(pool, None)
         # What prefill takes is waited for: until then hardly anything moves.
         awaited = known is not None and known.assumed and step.prefilled > 0
-        cost = fit.cost() if awaited or fit.equations % _ENOUGH == 0 else None
-        if cost is not None:
-            self._costs[pool] = cost
-        return cost
+        return fit.cost() if awaited or fit.equations % _ENOUGH == 0 else None
+
+    def _compared(self, pool: str, steps: list[MeanStep]) -> StepCost | None:
+        """What an engine costs of a pool that has few equations: as one of another pool, times a factor."""
+        others = (cost for name, cost in self._costs.items() if name not in self._few)
+        other = next(others, None)
+        if other is None or len(steps) < _FEW:
+            return None
+        factor = median(
+            step.seconds
+            / (other.step(step.running, step.kv_tokens) + other.per_prefill_token * step.prefilled)
+            for step in steps
+        )
+        return other.times(factor)._replace(assumed=True)
+
+    def _by_moves(self, pool: str, cost: StepCost) -> StepCost:
+        """The same of engines that tell nothing of prefill."""
+        times = self._times(pool)
+        least, most = _PREFILL_BOUNDS
+        share = min(max(times.share, least), most)
+        return cost._replace(per_prefill_token=share * cost.fixed, assumed=not times.told)
+
+    def _slowness_of(self, pool: str) -> Slowness:
+        return self._slowness.setdefault(pool, Slowness())
+
+    def _times(self, pool: str) -> MoveTimes:
+        return self._moves.setdefault(pool, MoveTimes(_PREFILL_SHARE))
+
+    def known(self, pool: str) -> StepCost | None:
+        """What an ordinary engine of the pool costs, as far as known."""
+        return self._costs.get(pool)
 
     def slowness(self, pool: str, engines: Iterable[int]) -> dict[int, float]:
         """How many times as long as an ordinary engine of the pool each of these takes, which are all that
         the pool has."""
-        found, numbers = self._slowness.setdefault(pool, Slowness()), list(engines)
+        found, numbers = self._slowness_of(pool), list(engines)
         found.compare(numbers)
         return {number: found.of(number) for number in numbers}
 
@@ -159,10 +208,17 @@ class MeasuredCosts:
         """An engine that has nothing to do, and has prefilled so much in all, is given something."""
         self._steps.began(engine, prefilled, now)
 
-    def ended(self, engine: int) -> None:
+    def given(self, engine: int, pool: str, request: str, kv_tokens: int, now: float) -> None:
+        """A request is given to an engine; `kv_tokens`: what it had on another one, with its prompt, and 0 of
+        one that begins."""
+        self._times(pool).given(engine, request, kv_tokens, now)
+
+    def ended(self, engine: int, pool: str, request: str) -> None:
         """A request has ended on an engine, or left it."""
         self._steps.ended(engine)
+        self._times(pool).left(engine, request)
 
-    def paused(self, engine: int) -> None:
+    def paused(self, engine: int, pool: str) -> None:
         """An engine stands still, or is gone: the time until its next report tells nothing."""
         self._steps.paused(engine)
+        self._times(pool).paused(engine)

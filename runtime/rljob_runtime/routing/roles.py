@@ -65,6 +65,13 @@ class Roles:
         return ("any", "heavy") if self.fast_lends else ("any",)
 
 
+def comparable(engines: Sequence[EngineState]) -> bool:
+    """Whether it is known of all of these engines what they cost, or all are of one pool."""
+    return len({engine.shape.pool for engine in engines}) < 2 or all(
+        engine.shape.cost.measured for engine in engines
+    )
+
+
 def decide_roles(
     before: Roles,
     engines: Sequence[EngineState],

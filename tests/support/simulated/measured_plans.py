@@ -36,7 +36,7 @@ class MeasuredPlans:
             engine, came_with, _ = self._placed[key]
             if count > came_with:
                 self._begun(key)
-            by_engine.setdefault(engine, {})[f"{key} from {came_with} on"] = count - came_with
+            by_engine.setdefault(engine, {})[_named(key, came_with)] = count - came_with
         for number, counts in by_engine.items():
             self._report(number, counts, now)
 
@@ -66,7 +66,8 @@ class MeasuredPlans:
 
     def _left(self, key: RequestKey) -> None:
         self._begun(key)
-        self.measured.ended(self._placed.pop(key)[0])
+        engine, came_with, _ = self._placed.pop(key)
+        self.measured.ended(engine, self.shapes[engine].pool, _named(key, came_with))
 
     def wants_group(self, awaited: bool = False) -> bool:
         return self.router.wants_group(awaited)
@@ -78,5 +79,12 @@ class MeasuredPlans:
                 request = self.router.book.request(action.request)
                 if all(engine != action.engine for engine, _, _ in self._placed.values()):
                     self.measured.began(action.engine, self._prefilled[action.engine], now)
+                name, had = _named(request.key, request.tokens), request.kv_tokens if request.tokens else 0
+                self.measured.given(action.engine, self.shapes[action.engine].pool, name, had, now)
                 self._placed[action.request] = action.engine, request.tokens, request.kv_tokens
         return actions
+
+
+def _named(key: RequestKey, came_with: int) -> str:
+    """The request's id where it is, which it came to with so many response tokens."""
+    return f"{key} from {came_with} on"

@@ -92,8 +92,8 @@ def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
 
 @pytest.mark.parametrize(
     ("told", "share"),
-    [(1.0, 0.1), (0.0, 0.01), (1e9, 0.1)],
-    ids=["what it has prefilled", "nothing", "more than it was given"],
+    [(1.0, 0.1), (0.0, 0.085), (1e9, 0.1)],
+    ids=["what it has prefilled", "nothing, so that they take what they took", "more than it was given"],
 )
 def test_moves_cost_what_engines_tell_of_prefill(told: float, share: float) -> None:
     """An engine takes 10 ms for a step and 1 ms for a token that it prefills. Between every second report

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.cost_fit import CostFit, MeasuredCosts
+from rljob_runtime.routing.cost_fit import UNMEASURED, CostFit, MeasuredCosts
 
 TRUTHS = {
     "all three": StepCost(0.008, 2e-5, 4.3e-8),
@@ -208,7 +208,7 @@ def test_reports_that_tell_nothing(case: str) -> None:
     for turn in range(1, 100):
         what, now = CASES[case], float(turn)
         if what == "paused":
-            measured.paused(1)
+            measured.paused(1, "fast")
         samples = keys(turn, turn + 1000, turn + 2000) if what == "others" else keys(1, 2, 3)
         gained = 7 if what == "still" else turn * 10
         at = 1.0 if what == "twice" else now
@@ -270,6 +270,29 @@ def test_pools_are_measured_apart() -> None:
     assert (fast.step(1, 10), heavy.step(1, 10)) == (pytest.approx(0.01), pytest.approx(0.005))
 
 
+def test_a_pool_with_few_reports_costs_what_another_one_does_times_a_factor() -> None:
+    """A step of the heavy pool takes a third of that of the fast one, beside other numbers of requests."""
+    truth, measured, now, found = StepCost(0.03, 0.0003), MeasuredCosts(), 0.0, []
+    for turn in range(1, 60):
+        size = 10 + turn % 7
+        for engine, pool, speed in ((1, "fast", 1.0), (2, "heavy", 3.0)):
+            if pool == "heavy" and turn < 54:
+                continue
+            running = keys(*range(size + engine))
+            measured.paused(engine, pool)
+            measured.report(engine, pool, dict.fromkeys(running, 5), 0.0, now)
+            now += 10 * truth.step(len(running)) / speed
+            cost = measured.report(engine, pool, dict.fromkeys(running, 15), 0.0, now)
+            if pool == "heavy":
+                found.append(cost)
+    assert found[:3] == [None] * 3
+    assert found[3] is not None and found[3].assumed
+    assert [found[3].step(size) for size in (1, 40)] == pytest.approx(
+        [truth.step(size) / 3 for size in (1, 40)], rel=0.05
+    )
+    assert measured.known("heavy") == found[-1] and not UNMEASURED.measured
+
+
 def test_engines_that_have_not_reported_are_ordinary_ones() -> None:
     assert MeasuredCosts().slowness("fast", (1, 2)) == {1: 1.0, 2: 1.0}
 
@@ -281,7 +304,7 @@ def test_an_engine_that_prefills_much_is_not_slow_for_that(prefill: float) -> No
     for turn in range(600):
         engine = 1 + turn % 2
         fill = 400 * (engine == 2)
-        measured.paused(engine)
+        measured.paused(engine, "fast")
         measured.report(engine, "fast", dict.fromkeys(keys(1, 2, 3), 5), 0.0, now, prefilled)
         now, prefilled = now + 20 * 0.05 + prefill * fill, prefilled + fill
         found = measured.report(engine, "fast", dict.fromkeys(keys(1, 2, 3), 25), 0.0, now, prefilled)
@@ -298,7 +321,7 @@ def test_engines_of_a_pool_have_the_same_constants_but_for_a_factor(factor: floa
     for turn in range(900):
         engine = 1 + turn % 3
         running = rng.randint(40, 140) + 30 * (engine == 2)
-        measured.paused(engine)
+        measured.paused(engine, "fast")
         measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 5), 0.0, now)
         now += 10 * truth.step(running) * (factor if engine == 2 else 1.0)
         found = measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 15), 0.0, now)

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from rljob_runtime.routing.cost_fit import UNMEASURED
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.policy import Lane
 from rljob_runtime.routing.requests import RequestKey
-from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
+from rljob_runtime.routing.roles import Roles, choose_heavy, comparable, decide_roles
 from rljob_runtime.routing.split import Split
 from tests.support.simulated.routed import Engines, faster
 from tests.support.simulated.routed_by_length import STEEP
@@ -161,3 +162,24 @@ def test_nothing_to_do_no_roles() -> None:
     assert decide_roles(BOTH, [], [], 1, set()) == Roles()
     found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
     assert decide_roles(Roles(), found.engines, [], 1, set()) == Roles(pooled=True)
+
+
+@pytest.mark.parametrize(
+    ("pools", "known", "compared"),
+    [
+        (("fast", "heavy"), (True, True), True),
+        (("fast", "heavy"), (True, False), False),
+        (("fast", "heavy"), (False, True), False),
+        (("fast", "heavy"), (False, False), False),
+        (("fast", "fast"), (True, False), True),
+    ],
+)
+def test_pools_are_compared_when_it_is_known_what_both_cost(
+    pools: tuple[str, str], known: tuple[bool, bool], compared: bool
+) -> None:
+    """Engines of one pool are ordinary ones of it."""
+    engines = Engines([[1], [1]], cost=STEEP).engines
+    for engine, pool, told in zip(engines, pools, known, strict=True):
+        cost = STEEP if told else UNMEASURED
+        engine.shape = engine.shape._replace(pool=pool, cost=cost)
+    assert comparable(engines) == compared

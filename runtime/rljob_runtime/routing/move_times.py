@@ -1,0 +1,79 @@
+"""What a response that moves waits for where it goes, by its first token there, for engines that tell nothing
+of what they prefill.
+
+Between the moment at which it is given to an engine and a report that tells of so many tokens, the engine has
+taken as many steps; the time beyond these is what it took to have its KV there again. So it is known to
+within a step, however rarely engines report. It counts only where nothing else on the engine waited for its
+first token at that time, whose prefill would be taken for this one's.
+
+Guarantee: what was assumed counts as much as a measurement whose prefill takes as long as a step, and what
+was measured longer ago ever less. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_FORGET = 0.95
+"""What a measurement's weight is multiplied by with each that follows."""
+
+
+class _Given(NamedTuple):
+    """A request that has no token where it is."""
+
+    at: float
+    kv_tokens: int
+    """That are to be there before it goes on; 0: it does not come from another engine."""
+    alone: bool
+    """Whether no other request waited for its first token since it was given."""
+
+
+class MoveTimes:
+    """Of all engines of a pool, by their numbers."""
+
+    def __init__(self, assumed_share: float) -> None:
+        """`assumed_share`: what a token is taken for until it is measured, as part of a step's fixed time."""
+        self._assumed = 1 / assumed_share
+        """Tokens that take a step by that."""
+        self._given: dict[int, dict[str, _Given]] = {}
+        """By engine, and request id."""
+        self._tokens = self._steps = 0.0
+        """Measured: KV tokens, and the time that they took in steps of no request."""
+
+    @property
+    def told(self) -> bool:
+        """Whether more was measured than what is assumed."""
+        return self._tokens > self._assumed
+
+    @property
+    def share(self) -> float:
+        """What a KV token of a response that moves takes, as part of a step's fixed time."""
+        return (1 + self._steps) / (self._assumed + self._tokens)
+
+    def given(self, engine: int, request: str, kv_tokens: int, now: float) -> None:
+        """A request is given to an engine; `kv_tokens`: what it had on another one, with its prompt."""
+        waiting = self._given.setdefault(engine, {})
+        for other, found in waiting.items():
+            waiting[other] = found._replace(alone=False)
+        waiting[request] = _Given(now, kv_tokens, not waiting)
+
+    def report(self, engine: int, tokens: Mapping[str, int], step: float, fixed: float, now: float) -> bool:
+        """An engine's requests have generated so many tokens there; a step of them takes `step` seconds, and
+        one of no request `fixed`. Returns whether anything was measured."""
+        waiting, found = self._given.get(engine, {}), False
+        for request in [each for each in waiting if tokens.get(each)]:
+            given = waiting.pop(request)
+            if given.alone and given.kv_tokens:
+                # Steps that took longer than others make it less than nothing, now and then.
+                seconds = now - given.at - tokens[request] * step
+                self._tokens = _FORGET * self._tokens + given.kv_tokens
+                self._steps = _FORGET * self._steps + seconds / fixed
+                found = True
+        return found
+
+    def left(self, engine: int, request: str) -> None:
+        """A request has ended on an engine, or left it."""
+        self._given.get(engine, {}).pop(request, None)
+
+    def paused(self, engine: int) -> None:
+        """An engine stands still, or is gone: what waits there for its first token waits for longer."""
+        self._given.pop(engine, None)
