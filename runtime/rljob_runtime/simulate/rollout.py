@@ -15,7 +15,7 @@ from rljob_runtime.simulate.cluster import Cluster
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.requests import Requests
 from rljob_runtime.simulate.scheduler import Scheduler
-from rljob_runtime.simulate.workload import Workload
+from rljob_runtime.simulate.workload import ToolWaits, Workload
 
 _SAME_REPORTS = 60
 """Reports that may tell the same, before they become ever rarer."""
@@ -72,7 +72,7 @@ class Rollout:
         self._due = math.inf
         """When the next report comes."""
         for number, shape in enumerate(shapes):
-            scheduler.join(number, shape)
+            scheduler.join(number, _as_measured(shape, workload.waits))
         self._report_soon()
 
     def dispatch(self, uid: int, deadline: int = 0, admitted: float | None = None) -> None:
@@ -182,3 +182,12 @@ class Rollout:
         """Seconds to the next report: in a pause of days, in which no response gets longer, ever more."""
         assert self._physics.report_seconds is not None
         return self._physics.report_seconds * 2.0 ** min(64, max(0, self._same - _SAME_REPORTS))
+
+
+def _as_measured(shape: EngineShape, waits: ToolWaits | None) -> EngineShape:
+    """An engine as its reports tell of it: of a response that waits for tools a token takes longer by its
+    part of the wait, on whichever engine."""
+    if waits is None:
+        return shape
+    cost = shape.cost
+    return shape._replace(cost=cost._replace(fixed=cost.fixed + waits.seconds / waits.every_tokens))
