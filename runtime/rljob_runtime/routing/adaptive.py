@@ -114,7 +114,8 @@ class Adaptive(Policy):
         return self.order.longest_first
 
     def newcomer_room(self, book: Book) -> int:
-        return book.room if self.roles.heavy_lends else book.room - self._kept
+        # What begins on a heavy pool's engines while others are full is what would wait otherwise.
+        return book.room if self.roles.pooled else book.room - self._kept
 
     def serves(self, engine: EngineState, book: Book) -> tuple[Lane, ...]:
         return self.roles.lanes(engine.number)
@@ -235,7 +236,8 @@ class Adaptive(Policy):
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
         moves: list[Move] = []
         if heavy:
-            found = offload(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent)
+            known = self.estimates.remaining, self.estimates.surely_remaining
+            found = offload(heavy, fast, self.roles.split.cut, known[0], _MOVES, self.urgent, known[1])
             moves = self._trials.allowed(found, book)
             self._long.update(move.request for move in moves)
         if moves or book.waiting:

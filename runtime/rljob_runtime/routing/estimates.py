@@ -47,6 +47,15 @@ class Estimates:
         """Tokens that a response is expected to generate still."""
         return self.total(request) - request.tokens
 
+    def surely_remaining(self, request: RequestState) -> float:
+        """Tokens that a response will generate still with five chances in six: of one that has none, what it
+        will be is known from others alone, and one deviation below their mean."""
+        remaining = self.remaining(request)
+        if request.tokens:
+            return remaining
+        mean, sd = self._groups[request.key.uid]
+        return min(remaining, math.exp(mean - sd))
+
     def began(self, group: GroupState, under_way: int) -> None:
         """This group is dispatched, and `under_way` groups are not complete."""
         self.lengths.began(group, under_way)

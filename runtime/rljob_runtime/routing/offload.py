@@ -1,9 +1,11 @@
 """Offload: running requests that turn out to be long move to the heavy engines.
 
 A move costs the prefill of prompt and tokens on the new engine, for the request itself and for each that runs
-there, since all stand still for it; or the copy of its tokens. It is made only if it saves more than that, if
+there, since all stand still for it; or the copy of its tokens. It is made only if it saves twice that, if
 nothing ends later there than the last of all requests would have ended anyway, and where the cache will not
-be short when all has grown, or will be shorter here. What the next training step waits for goes first. Pure.
+be short when all has grown, or will be shorter here. Of a request that has no token nothing is known but what
+its siblings were: it must save that also where it turns out to be short. What the next training step waits
+for goes first. Pure.
 """
 
 import heapq
@@ -18,6 +20,9 @@ from rljob_runtime.routing.requests import EngineShape, Move
 
 _STEP_GAIN = 0.03
 """Least part of a step's time that a move into the heavy pool saves."""
+_MARGIN = 2.0
+"""How many times its cost a move must save: the cost is certain, what is to come an estimate; and the place
+that it leaves may be taken by a request whose prefill takes longer there."""
 _CACHE_FULL = 0.9
 """Part of its KV cache beyond which an engine gets no further requests: what runs needs room to grow."""
 _DOUBT = 2.0
@@ -40,9 +45,11 @@ def offload(
     remaining: Remaining,
     most: int,
     urgent: int | None = None,
+    surely: Remaining | None = None,
 ) -> list[Move]:
     """Requests that turn out to be long to the heavy engines, at most `most`, the urgent ones first, then the
-    longest. `cut`: remaining tokens from which on a request is long; `urgent`: see `is_urgent`."""
+    longest. `cut`: remaining tokens from which on a request is long; `urgent`: see `is_urgent`; `surely`:
+    what a request will generate still in most cases, `remaining` where it is not given."""
     places = _Places(heavy, fast, remaining)
     moves: list[Move] = []
     for left, source, request in _longest_first(fast, cut * SLACK, remaining, urgent):
@@ -54,8 +61,8 @@ def offload(
         here = source.shape.cost.step(places.counts[source.number], places.kv_tokens[source.number])
         kv_there = places.kv_tokens[target.number] + request.kv_tokens
         there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
-        saved = left * (here - there)
-        pays = saved > _cost(request, target, places.counts[target.number])
+        saved = (surely or remaining)(request) * (here - there)
+        pays = saved > _MARGIN * _cost(request, target, places.counts[target.number])
         if there < (1 - _STEP_GAIN) * here and pays and places.in_time(request, left, there, target):
             moves.append(places.move(request, left, source, target))
     return moves

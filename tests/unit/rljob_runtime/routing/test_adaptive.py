@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -365,3 +366,13 @@ def test_room_of_heavy_engines_is_not_offered_to_newcomers() -> None:
         ever += heavy
         assert policy(of).newcomer_room(of.router.book) == of.router.book.room - heavy
     assert uid > 110 and ever
+
+
+def test_room_of_a_heavy_pool_is_offered_to_newcomers_when_the_others_are_full() -> None:
+    """It would stand idle otherwise, while groups might begin."""
+    of = mixed(site(fast=2, heavy=1, limit=64))
+    of.decide(2)
+    assert policy(of).roles.heavy == {2}
+    policy(of).roles = replace(policy(of).roles, ends=(10.0, 10.0))
+    assert not policy(of).roles.heavy_lends
+    assert policy(of).newcomer_room(of.router.book) == of.router.book.room

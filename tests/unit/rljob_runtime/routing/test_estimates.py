@@ -29,3 +29,13 @@ def test_a_response_that_has_outgrown_its_group_makes_the_estimate_anew() -> Non
 def test_a_response_that_was_never_asked_about_has_outgrown_nothing_and_counts_all_the_same() -> None:
     group = group_of(running=[0])
     assert list(Estimates(Lengths(10_000)).outgrown(group.requests.values())) == [group]
+
+
+def test_of_a_response_without_a_token_it_is_certain_what_most_of_its_siblings_had() -> None:
+    estimates = Estimates(Lengths(10_000))
+    for finished in ([20, 2000, 30, 1500], [1000, 40, 25, 1800]):
+        for count in range(1, 5):
+            estimates.finished(group_of(finished[:count]))
+    new, running = group_of([20, 2000], running=[0, 50]).requests.values()
+    assert estimates.surely_remaining(new) < 0.3 * estimates.remaining(new)
+    assert estimates.surely_remaining(running) == estimates.remaining(running)

@@ -40,15 +40,16 @@ def test_a_little_above_the_cut_they_stay(left: int, moves: int) -> None:
     [(0.0, 1), (1e-4, 1), (1e-3, 0)],
 )
 def test_only_where_shorter_steps_save_more_than_the_prefill(prefill: float, moves: int) -> None:
-    """2,000 steps beside 30 others last 6 s longer than alone, less the 10,001 tokens of prefill."""
+    """2,000 steps beside 30 others last 6 s longer than alone; of the 10,001 tokens of prefill it has to save
+    twice the time."""
     site = Engines([[], [2000, *SHORT]], prompt=10_000, cost=StepCost(0.01, 1e-4, 0, prefill))
     assert len(pools(site)) == moves
 
 
-@pytest.mark.parametrize(("there", "moves"), [(0, 1), (4, 1), (5, 0), (10, 0)])
+@pytest.mark.parametrize(("there", "moves"), [(0, 1), (1, 1), (2, 0), (10, 0)])
 def test_what_runs_on_the_heavy_engine_stands_still_for_the_prefill(there: int, moves: int) -> None:
-    """1 s of prefill, for the one that moves and for each that is there. 2,000 steps beside 30 others last
-    6 s longer than alone, and each one that is there takes 0.2 s of that away."""
+    """1 s of prefill, for the one that moves and for each that is there; twice that has to be saved. 2,000
+    steps beside 30 others last 6 s longer than alone, and each one that is there takes 0.2 s of that away."""
     site = Engines([[50] * there, [2000, *SHORT]], prompt=9999, cost=StepCost(0.01, 1e-4, 0, 1e-4))
     assert len(pools(site)) == moves
 
@@ -61,6 +62,16 @@ def test_nothing_ends_later_for_it_than_the_last_of_all_would_have_ended(last: i
     site = Engines([[3500], [1500] * 4, [last]], prompt=499, cost=cost)
     site.engines[1].shape = site.engines[1].shape._replace(cost=cost.times(2))
     assert len(pools(site)) == moves
+
+
+@pytest.mark.parametrize(("surely", "moves"), [(2000, 1), (700, 1), (600, 0)])
+def test_it_saves_the_prefill_also_where_it_turns_out_to_be_short(surely: float, moves: int) -> None:
+    """1 s of prefill, and 3 ms that each step saves."""
+    site = Engines([[], [2000, *SHORT]], prompt=9999, cost=StepCost(0.01, 1e-4, 0, 1e-4))
+    found = offload(
+        site.engines[:1], site.engines[1:], 1000, site.remaining, 64, surely=lambda request: surely
+    )
+    assert len(found) == moves
 
 
 def test_what_has_come_to_the_heavy_engine_is_prefilled_first() -> None:
