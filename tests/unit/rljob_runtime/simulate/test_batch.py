@@ -143,6 +143,17 @@ def test_others_run_on_while_a_response_waits_for_its_tool() -> None:
     assert result.idle == pytest.approx(0.5 / 4.5)
 
 
+@pytest.mark.parametrize(("waits", "step"), [(None, 0.5), (ToolWaits(4, 10.0), 3.0)])
+def test_policies_know_of_waiting_responses_what_reports_would_tell(
+    waits: ToolWaits | None, step: float
+) -> None:
+    """A token takes as long as a step, and its part of what the response waits for its tool."""
+    router = Router(Policy())
+    shape = EngineShape("fast", 4, None, StepCost(0.5))
+    simulate_batch(workload(4, 2, waits=waits), [shape], Physics(), router)
+    assert router.book.engines[0].shape.cost.step(1) == step
+
+
 def test_a_full_house_of_waiting_tools_takes_nothing_new() -> None:
     work = workload(4, 2, waits=ToolWaits(3, 10.0))
     _, times = simulate(work, engine(limit=1))
