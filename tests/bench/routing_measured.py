@@ -3,7 +3,7 @@ those of `routing_random`, where plans know what engines cost.
 
 Three plans beside least in flight, on the same batches or jobs: those that know all; those that learn from
 reports what a step costs and what prefill does; and those that learn the former alone, and of prefill what
-responses that move wait for. In these workloads a token takes a thousandth of a step's fixed time to 20 steps.
+responses that move wait for. In these workloads it is a thousandth of a step's fixed time to 20 steps.
 
 With `--together` 24 others: batches and jobs in which all prompts are prefilled at once, and in which
 a response that moves is prefilled for longer than from one report to the next, on an engine that has little
