@@ -43,7 +43,7 @@ def test_engines_are_those_of_the_pools() -> None:
     assert [(shape.pool, shape.limit, shape.kv_tokens) for shape in shapes] == [
         ("fast", 5, 100), ("fast", 5, 100), ("heavy", 5, None),
     ]  # fmt: skip
-    assert shapes[0].cost == (0.5, 0.25, 0.125, 0.0625, (2, 4), 0.1, False)
+    assert shapes[0].cost == (0.5, 0.25, 0.125, 0.0625, (2, 4), 0.1, False, True)
     assert all(shape.lockstep for shape in shapes)
     assert shapes[2].cost.fixed == 0.1
 
