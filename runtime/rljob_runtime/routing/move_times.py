@@ -18,13 +18,12 @@ _FORGET = 0.95
 
 
 class _Given(NamedTuple):
-    """A request that has no token where it is."""
+    """A request that has no token where it is, and was alone in that since it was given."""
 
+    request: str
     at: float
     kv_tokens: int
     """That are to be there before it goes on; 0: it does not come from another engine."""
-    alone: bool
-    """Whether no other request waited for its first token since it was given."""
 
 
 class MoveTimes:
@@ -34,8 +33,10 @@ class MoveTimes:
         """`assumed_share`: what a token is taken for until it is measured, as part of a step's fixed time."""
         self._assumed = 1 / assumed_share
         """Tokens that take a step by that."""
-        self._given: dict[int, dict[str, _Given]] = {}
-        """By engine, and request id."""
+        self._waiting: dict[int, set[str]] = {}
+        """By engine, the requests that have told of no token there."""
+        self._alone: dict[int, _Given] = {}
+        """By engine, the one of these that nothing has waited beside."""
         self._tokens = self._steps = 0.0
         """Measured: KV tokens, and the time that they took in steps of no request."""
 
@@ -51,29 +52,37 @@ class MoveTimes:
 
     def given(self, engine: int, request: str, kv_tokens: int, now: float) -> None:
         """A request is given to an engine; `kv_tokens`: what it had on another one, with its prompt."""
-        waiting = self._given.setdefault(engine, {})
-        for other, found in waiting.items():
-            waiting[other] = found._replace(alone=False)
-        waiting[request] = _Given(now, kv_tokens, not waiting)
+        waiting = self._waiting.setdefault(engine, set())
+        if waiting:
+            self._alone.pop(engine, None)
+        else:
+            self._alone[engine] = _Given(request, now, kv_tokens)
+        waiting.add(request)
 
     def report(self, engine: int, tokens: Mapping[str, int], step: float, fixed: float, now: float) -> bool:
         """An engine's requests have generated so many tokens there; a step of them takes `step` seconds, and
         one of no request `fixed`. Returns whether anything was measured."""
-        waiting, found = self._given.get(engine, {}), False
-        for request in [each for each in waiting if tokens.get(each)]:
-            given = waiting.pop(request)
-            if given.alone and given.kv_tokens:
-                # Steps that took longer than others make it less than nothing, now and then.
-                seconds = now - given.at - tokens[request] * step
-                self._tokens = _FORGET * self._tokens + given.kv_tokens
-                self._steps = _FORGET * self._steps + seconds / fixed
-                found = True
-        return found
+        waiting = self._waiting.get(engine, set())
+        waiting.difference_update([each for each in waiting if tokens.get(each)])
+        alone = self._alone.get(engine)
+        if alone is None or alone.request in waiting:
+            return False
+        del self._alone[engine]
+        if not alone.kv_tokens:
+            return False
+        # Steps that took longer than others make it less than nothing, now and then.
+        seconds = now - alone.at - tokens[alone.request] * step
+        self._tokens = _FORGET * self._tokens + alone.kv_tokens
+        self._steps = _FORGET * self._steps + seconds / fixed
+        return True
 
     def left(self, engine: int, request: str) -> None:
         """A request has ended on an engine, or left it."""
-        self._given.get(engine, {}).pop(request, None)
+        self._waiting.get(engine, set()).discard(request)
+        if engine in self._alone and self._alone[engine].request == request:
+            del self._alone[engine]
 
     def paused(self, engine: int) -> None:
         """An engine stands still, or is gone: what waits there for its first token waits for longer."""
-        self._given.pop(engine, None)
+        self._waiting.pop(engine, None)
+        self._alone.pop(engine, None)
