@@ -24,7 +24,8 @@ def apply_definitions(api: Api, files: Sequence[Path]) -> None:
 
 
 def wait_until_served(api: Api, files: Sequence[Path]) -> None:
-    """Waits until objects of these definitions, which were applied, can be read. The same errors."""
+    """Waits until objects of these definitions, which were applied, can be read, and clients are told of
+    them. The same errors."""
     deadline = time.monotonic() + SERVED_SECONDS
     for name in map(_name, files):
         # Polled: a watch of the definitions sends megabytes with every change of one's status.
@@ -40,11 +41,14 @@ def _is_served(api: Api, name: str) -> bool:
     try:
         version = api.request("GET", f"/apis/{group}")["preferredVersion"]["groupVersion"]
         api.request("GET", f"/apis/{version}/{resource}?limit=1")
+        # Somebody else in the API server writes this list, later at times. A client that reads one with some
+        # of a group's resources keeps it, and KubeRay ends two minutes later where one of its own is missing.
+        listed = api.request("GET", f"/apis/{version}")["resources"]
     except ApiError as error:
         if error.status in NOT_YET:
             return False
         raise
-    return True
+    return any(each["name"] == resource for each in listed)
 
 
 def _name(file: Path) -> str:
