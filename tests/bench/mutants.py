@@ -106,6 +106,7 @@ PACKAGES = {
             "history",
             "lengths",
             "mean_steps",
+            "move_times",
             "slowness",
             "split",
             "survival",
