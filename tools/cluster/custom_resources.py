@@ -41,8 +41,9 @@ def _is_served(api: Api, name: str) -> bool:
     try:
         version = api.request("GET", f"/apis/{group}")["preferredVersion"]["groupVersion"]
         api.request("GET", f"/apis/{version}/{resource}?limit=1")
-        # Somebody else in the API server writes this list, later at times. A client that reads one with some
-        # of a group's resources keeps it, and KubeRay ends two minutes later where one of its own is missing.
+        # Objects can be read seconds before the definition is established; then it is listed. A client that
+        # reads a list with some of a group's resources keeps it, and KubeRay ends two minutes later where one
+        # of its own is missing.
         listed = api.request("GET", f"/apis/{version}")["resources"]
     except ApiError as error:
         if error.status in NOT_YET:

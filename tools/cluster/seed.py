@@ -15,6 +15,10 @@ from tools.cluster.custom_resources import apply_definitions
 from tools.cluster.families import ETCD, KUBE, kuberay
 from tools.cluster.ports import Ports
 
+_COMPLETE = "established"
+"""What of the definitions the data have, beside their names. An API server that starts with one that is
+accepted, and not established yet, leaves it so."""
+
 
 def seed(version: str, say: Callable[[str], None] = print) -> Path:
     """An etcd data folder with the definitions of this KubeRay, made now if it is not there; to be copied.
@@ -25,7 +29,7 @@ def seed(version: str, say: Callable[[str], None] = print) -> Path:
     return kept(
         kuberay(version),
         "etcd-data",
-        f"{KUBE.version} {ETCD.version}",
+        f"{KUBE.version} {ETCD.version} {_COMPLETE}",
         lambda target: _make(definitions, target, version, say),
     )
 
