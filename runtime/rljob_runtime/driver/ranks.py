@@ -154,6 +154,7 @@ class RayTrainer:
         self.steps = 0
         """Steps that the ranks' weights have behind them."""
         self.starts = 0
+        """How often ranks were started: a group of engines that they joined ends with them."""
         self._ranks: list[Any] = []
         self._news: list[int] = []
         """Groups that the queue has, of which rank 0 is to be told."""

@@ -15,7 +15,8 @@ from rljob_runtime.trace.record.event_log import EventLog
 
 @dataclass(eq=False)
 class EngineSlot:
-    """An engine and what is known of it. `EnginePool` (`pool.py`) alone changes it, once it was added."""
+    """An engine and what is known of it. `EnginePool` (`pool.py`) alone changes it, once it was added; but
+    for `coming`, which is of who updates its weights (`weight_sync.py`)."""
 
     engine: Engine
     pool: str
