@@ -83,6 +83,8 @@ async def test_when_one_is_lost_all_end_and_tell_why(engine: JointEngine) -> Non
         for seed in range(ENGINES * SLOTS)
     ]
     await asyncio.sleep(0)
+    # Paused, none of the others can end before it is known that one is lost.
+    await engine.pause("keep")
     lost = engine.engines[1]._live_core().processes[0]  # type: ignore[attr-defined]
     lost.kill()
     async with asyncio.timeout(60):
