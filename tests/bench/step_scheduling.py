@@ -2,9 +2,10 @@
 
 It is done by one thread, which with hundreds of requests bounds an engine of a small model on a GPU. Here
 vLLM's own asynchronous scheduler has so many requests that generate, one step under way, and tokens that are
-made up; times are of its thread's CPU, the median of steps. Three of them, a step each in turns: vLLM's own,
-which is the baseline; with outputs that are held back (`engines/vllm_scheduler`); and with a KV cache manager
-that is spared its layers too, and no scopes for a profiler (`engines/vllm_blocks`), as engines run.
+made up; times are of its thread's CPU, the median of steps. Four of them, a step each in turns: vLLM's own,
+which is the baseline; with outputs that are held back (`engines/vllm_scheduler`); with a KV cache manager
+that is spared its layers too, and no scopes for a profiler (`engines/vllm_blocks`); and with plain tokens
+that are taken in at once besides (`engines/vllm_plain_tokens`), as engines run.
 
     python -m tests.bench.step_scheduling
 """
@@ -13,6 +14,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import vllm
@@ -23,9 +25,19 @@ from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import Steps
 
+
+class ByToken(Holding):
+    """Takes each token vLLM's way."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._plain = None
+
+
 KINDS: dict[str, tuple[type, ...]] = {
     "vLLM's own": (),
-    "outputs held back": (Holding,),
+    "outputs held back": (ByToken,),
+    "and blocks spared": (Sparing, ByToken),
     "as engines run": (Sparing, Holding),
 }
 IN_FLIGHT = (512, 64)

@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from rljob_runtime.engines.vllm_scheduler import Holding
 from rljob_runtime.engines.vllm_swap import compute_anew
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import BLOCK, Steps
+from tests.support.runtime.vllm_told import kept, told
 
 LONGEST = 160
 
@@ -27,23 +27,6 @@ LONGEST = 160
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("blocks") / "model", tied=True)
-
-
-def told(asked: Any) -> dict[str, Any]:
-    """What a step is to do, with the blocks of each request."""
-    return {
-        "new": [(each.req_id, each.block_ids, each.num_computed_tokens) for each in asked.scheduled_new_reqs],
-        "cached": asdict(asked.scheduled_cached_reqs),
-        "tokens": asked.num_scheduled_tokens,
-        "ended": asked.finished_req_ids,
-        "preempted": asked.preempted_req_ids,
-    }
-
-
-def kept(steps: Steps) -> list[Any]:
-    """Of each block: who has it, and what a prompt finds it by."""
-    pool = steps.scheduler.kv_cache_manager.block_pool
-    return [(block.ref_cnt, block.block_hash) for block in pool.blocks]
 
 
 @pytest.mark.parametrize("blocks", [200, 24], ids=["room for all", "requests are pre-empted"])

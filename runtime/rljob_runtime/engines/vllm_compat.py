@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
+from rljob_runtime.engines import vllm_blocks, vllm_plain_tokens
 from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
-from rljob_runtime.engines.vllm_blocks import tell_misfit
 from rljob_runtime.engines.vllm_counters import SchedulerCounters
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, holds
@@ -89,7 +89,8 @@ class VllmCore(StagingVerbs):
         """Whether tokens wait in the engine core; see `flush`."""
         factory = FACTORY if self.holds_outputs else None
         if self.holds_outputs:
-            tell_misfit()
+            vllm_blocks.tell_misfit()
+            vllm_plain_tokens.tell_misfit()
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
         with self._start.part("core"), early.offered():

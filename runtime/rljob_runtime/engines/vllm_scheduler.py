@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rljob_runtime.engines.held_outputs import HeldOutputs
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_tokens import plain_tokens
 from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 from rljob_runtime.engines.vllm_swap import SWAP, swap
 
@@ -65,6 +66,7 @@ class Holding:
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._outputs = HeldOutputs()
+        self._plain = plain_tokens(self)
         self._asked = False
         self._most_kv_use = 0.0
         self._awaited: tuple[Any, Callable[[], None]] | None = None
@@ -80,15 +82,21 @@ class Holding:
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Called by vLLM after each step. Returns what is to be sent, by front end."""
         logprobs, model_runner_output.logprobs = model_runner_output.logprobs, None
-        steps = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
-        if self._awaited is not None and self._awaited[0] is scheduler_output:
-            call, self._awaited = self._awaited[1], None
-            call()
         if logprobs is None:
             drawn, begins = [], None
         else:
             # Of the drawn tokens, row by row; where rows may have several, `begins` has their first ones.
             drawn, begins = logprobs.logprobs[:, 0].tolist(), logprobs.cu_num_generated_tokens
+        scheduled = scheduler_output.num_scheduled_tokens
+        if self._plain is not None and drawn and begins is None:
+            scheduler_output.num_scheduled_tokens = self._plain.keep(
+                scheduler_output, model_runner_output, drawn, self._outputs
+            )
+        steps = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        scheduler_output.num_scheduled_tokens = scheduled
+        if self._awaited is not None and self._awaited[0] is scheduler_output:
+            call, self._awaited = self._awaited[1], None
+            call()
         rows = model_runner_output.req_id_to_index
         for client, step in list(steps.items()):
             step.outputs = self._keep(step.outputs, rows, drawn, begins)

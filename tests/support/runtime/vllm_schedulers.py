@@ -49,6 +49,8 @@ class Steps:
         """`requests` run at most; `tokens`: the most of a step; `longest`: of a prompt and its response;
         `caching`: whether prompts are looked up; `drafts`: tokens that a step may try of each request that
         generates, of which any number is kept, and slots beyond them; not with the asynchronous one."""
+        self.sent: dict[int, Any] = {}
+        """What the last step that was processed sends, by front end."""
         self._under_way: deque[tuple[Any, list[bool]]] = deque()
         """Each step with whether it draws, by its requests."""
         self._made = 0
@@ -61,8 +63,12 @@ class Steps:
         self.scheduler = made_of(parts, arguments)
         self.scheduler.num_spec_tokens = self.scheduler.num_lookahead_tokens = drafts
 
-    def add(self, name: str, prompt: Sequence[int], tokens: int) -> None:
-        asked = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=1.0, logprobs=0)
+    def add(self, name: str, prompt: Sequence[int], tokens: int, ends: Sequence[int] = ()) -> None:
+        """A request for so many tokens, or fewer where one of `ends` is drawn."""
+        least = 0 if ends else tokens
+        asked = SamplingParams(
+            max_tokens=tokens, min_tokens=least, temperature=1.0, logprobs=0, stop_token_ids=list(ends)
+        )
         self.scheduler.add_request(
             Request(name, list(prompt), asked, pooling_params=None, block_hasher=self._hasher)
         )
@@ -85,6 +91,8 @@ class Steps:
         names = list(asked.num_scheduled_tokens)
         drafts = [asked.scheduled_spec_decode_tokens.get(name, ()) for name in names]
         rows = np.zeros((len(names), 1), np.int32)
+        # Of each row another one.
+        log_probs = -np.arange(self._made, self._made + len(names), dtype=np.float32)[:, None]
         outputs = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: row for row, name in enumerate(names)},
@@ -93,11 +101,11 @@ class Steps:
                 [self._token() for _ in range(1 + self._made % (1 + len(drafted)))] if draw else []
                 for draw, drafted in zip(draws, drafts, strict=True)
             ],
-            logprobs=LogprobsLists(rows, rows.astype(np.float32), rows[:, 0], None),
+            logprobs=LogprobsLists(rows, log_probs, rows[:, 0], None),
             prompt_logprobs_dict={},
             pooler_output=[],
         )
-        self.scheduler.update_from_output(asked, outputs)
+        self.sent = self.scheduler.update_from_output(asked, outputs)
         if self._drafts:
             for request in self.scheduler.running:
                 if not request.is_prefill_chunk:
