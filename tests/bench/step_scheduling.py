@@ -20,6 +20,7 @@ import numpy as np
 import vllm
 
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.tiny_models import tiny_model
@@ -38,7 +39,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "vLLM's own": (),
     "outputs held back": (ByToken,),
     "and blocks spared": (Sparing, ByToken),
-    "as engines run": (Sparing, Holding),
+    "and plain tokens": (Sparing, Holding),
+    "as engines run": (Sparing, Continuing, Holding),
 }
 IN_FLIGHT = (512, 64)
 ROUNDS, STEPS, SETTLING = 3, 160, 12

@@ -7,58 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from rljob_runtime.engines import vllm_plain_tokens
 from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_plain_tokens import tell_misfit
 from rljob_runtime.engines.vllm_scheduler import Holding
-from rljob_runtime.engines.vllm_swap import compute_anew
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import BLOCK, Steps
-from tests.support.runtime.vllm_told import kept, told
-
-SIZES: dict[str, Any] = {"requests": 8, "blocks": 200, "tokens": 64, "longest": 160}
+from tests.support.runtime.vllm_told import KINDS, SIZES, alike
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("plain") / "model", tied=True)
-
-
-def state(steps: Steps) -> dict[str, Any]:
-    """Of each request all that tokens change, with what is kept of it."""
-    scheduler = steps.scheduler
-    counted = (
-        "num_computed_tokens",
-        "num_output_placeholders",
-        "num_in_flight_tokens",
-        *vllm_plain_tokens._STALE,
-    )
-    held = {name: (each.tokens, each.log_probs.tolist()) for name, each in scheduler._outputs.items()}
-    return {
-        name: (
-            each.status,
-            list(each.all_token_ids),
-            list(each.output_token_ids),
-            list(each.block_hashes),
-            [getattr(each, count, None) for count in counted],
-            held.get(name),
-        )
-        for name, each in scheduler.requests.items()
-    }
-
-
-def sent(steps: Steps) -> list[Any]:
-    """What the last step sends, but for the times of what happened."""
-    return [
-        (
-            output.request_id, output.new_token_ids, output.new_logprobs.logprobs.tolist(),
-            output.finish_reason, output.stop_reason, [event.type for event in output.events or ()],
-        )
-        for each in steps.sent.values() for output in each.outputs
-    ]  # fmt: skip
 
 
 def counted(steps: Steps) -> tuple[list[int], list[int]]:
@@ -77,44 +39,15 @@ def counted(steps: Steps) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("blocks", [200, 24], ids=["room for all", "requests are pre-empted"])
-@pytest.mark.parametrize(
-    "kind",
-    [{}, {"asynchronous": False}, {"asynchronous": False, "drafts": 3}, {"caching": False}],
-    ids=["two steps under way", "one step", "drafts", "no prompts looked up"],
-)
-def test_every_step_and_every_request_is_as_without(model: Path, kind: dict[str, Any], blocks: int) -> None:
-    drawn = random.Random(str(kind))
-    both = [Steps(model, (Sparing, Holding), **{**SIZES, "blocks": blocks}, **kind) for _ in range(2)]
-    assert {isinstance(each.scheduler, AsyncScheduler) for each in both} == {kind.get("asynchronous", True)}
-    own, spared = both
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_step_and_every_request_is_as_without(model: Path, kind: str, blocks: int) -> None:
+    own, spared = (
+        Steps(model, (Sparing, Holding), **{**SIZES, "blocks": blocks}, **KINDS[kind]) for _ in range(2)
+    )
     own.scheduler._plain = None
     scheduled, left = counted(spared)
-    prompts = [[drawn.randrange(60) for _ in range(drawn.randrange(1, 70))] for _ in range(6)]
-    preempted = False
-    for number in range(500):
-        if drawn.random() < 0.2:
-            prompt, tokens = drawn.choice(prompts), drawn.randrange(1, 90)
-            ends = drawn.sample(range(60), 2) if drawn.random() < 0.5 else ()
-            for each in both:
-                each.add(f"r{number}", prompt, tokens, ends)
-        if drawn.random() < 0.02 and own.scheduler.requests:
-            name = drawn.choice(sorted(own.scheduler.requests))
-            for each in both:
-                each.abort(name)
-        if cleared := drawn.random() < 0.01:
-            drained = drawn.random() < 0.5
-            for each in both:
-                if drained:
-                    each.drain()
-                compute_anew(each.scheduler)
-        step, other = (each.step() for each in both)
-        assert told(step) == told(other), f"step {number}"
-        assert sent(own) == sent(spared), f"step {number}"
-        assert state(own) == state(spared), f"step {number}"
-        preempted |= bool(step.preempted_req_ids) and not cleared
-        assert kept(own) == kept(spared), f"step {number}"
-    assert preempted == (blocks < 100)
-    if not kind.keys() & {"drafts", "caching"}:
+    assert alike(own, spared, random.Random(kind)) == (blocks < 100)
+    if kind in ("two steps under way", "one step"):
         assert sum(left) < 0.4 * sum(scheduled)
 
 
@@ -137,7 +70,7 @@ def test_what_is_known_of_requests_is_forgotten_with_them(model: Path) -> None:
     while steps.scheduler.requests:
         steps.step()
     assert not steps.scheduler._outputs
-    assert 0 < len(steps.scheduler._plain._known) <= vllm_plain_tokens._ENDED + SIZES["requests"]
+    assert 0 < len(steps.scheduler._plain.known) <= vllm_plain_tokens._ENDED + SIZES["requests"]
 
 
 def test_windows_and_a_version_that_differs_take_each_token_in_themselves(

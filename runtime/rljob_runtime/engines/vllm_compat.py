@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
-from rljob_runtime.engines import vllm_blocks, vllm_plain_tokens
+from rljob_runtime.engines import vllm_blocks, vllm_plain_steps, vllm_plain_tokens
 from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import Siblings
@@ -91,6 +91,7 @@ class VllmCore(StagingVerbs):
         if self.holds_outputs:
             vllm_blocks.tell_misfit()
             vllm_plain_tokens.tell_misfit()
+            vllm_plain_steps.tell_misfit()
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
         with self._start.part("core"), early.offered():

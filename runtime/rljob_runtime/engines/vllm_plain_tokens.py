@@ -15,15 +15,13 @@ Guarantees:
 Runs in the engine core's process (`vllm_scheduler`).
 """
 
-import hashlib
-import inspect
 import logging
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rljob_runtime.engines.held_outputs import HeldOutputs
 from rljob_runtime.engines.vllm_blocks import SPARED
+from rljob_runtime.engines.vllm_read import different
 
 _READ = {
     "AsyncScheduler._update_request_with_output": ("1d88f22dacb7d681", "bdc6706fc63399e9"),
@@ -74,7 +72,7 @@ class PlainTokens:
 
         keeper = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
         self._requests: dict[str, Any] = scheduler.requests
-        self._known: dict[str, _Request | None] = {}
+        self.known: dict[str, _Request | None] = {}
         """By request; None where its tokens are not plain."""
         self._size: int = keeper.block_size
         self._cached: dict[str, int] = keeper.num_cached_block
@@ -93,9 +91,9 @@ class PlainTokens:
         scheduled = asked.num_scheduled_tokens
         if not _is_plain(asked, answered):
             return scheduled  # type: ignore[no-any-return]
-        if len(self._known) > len(self._requests) + _ENDED:
-            self._known = {name: each for name, each in self._known.items() if name in self._requests}
-        known = self._known
+        if len(self.known) > len(self._requests) + _ENDED:
+            self.known = {name: each for name, each in self.known.items() if name in self._requests}
+        known = self.known
         rows, sampled, running, stale = (
             answered.req_id_to_index, answered.sampled_token_ids, self._running, self._stale,
         )  # fmt: skip
@@ -103,7 +101,7 @@ class PlainTokens:
         left: dict[str, int] = {}
         # Once for each running request, while the accelerator may be waiting: no calls that can be spared.
         for name, count in scheduled.items():
-            each = known[name] if name in known else self._known_from_now(name)
+            each = known[name] if name in known else self.look(name)
             if each is None or count != 1 or len(tokens := sampled[row := rows[name]]) != 1:
                 left[name] = count
                 continue
@@ -136,7 +134,8 @@ class PlainTokens:
             held.log_probs.append(drawn[row])
         return left
 
-    def _known_from_now(self, name: str) -> _Request | None:
+    def look(self, name: str) -> _Request | None:
+        """What is known of a request from now on."""
         request = self._requests.get(name)
         if request is None:
             return None
@@ -154,7 +153,7 @@ class PlainTokens:
             found = _Request(
                 request, ends, min(self._longest, request.num_prompt_tokens + request.max_tokens)
             )
-        self._known[name] = found
+        self.known[name] = found
         return found
 
 
@@ -184,34 +183,24 @@ def plain_tokens(scheduler: Any) -> PlainTokens | None:
 
 def tell_misfit() -> None:
     """The log says where this vLLM takes each token in itself. Imports vLLM."""
-    if different := tokens_misfit():
+    if others := tokens_misfit():
         _log.info(
             "vLLM takes each token of a step in itself, which takes more of an engine core's CPU: this "
             "version of vLLM has another %s",
-            ", ".join(different),
+            ", ".join(others),
         )
 
 
 def tokens_misfit() -> list[str]:
     """What of this vLLM was not read; nothing where all was. Imports vLLM."""
-    return [name for name, function in _functions().items() if digest(function) not in _READ[name]]
-
-
-def digest(function: Callable[..., Any]) -> str:
-    """Of a function's words, without its comments."""
-    lines = [line.strip() for line in inspect.getsource(function).splitlines()]
-    words = "\n".join(line for line in lines if line and not line.startswith("#"))
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-
-def _functions() -> dict[str, Callable[..., Any]]:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.core.sched.utils import check_stop
     from vllm.v1.request import Request
 
-    methods = (
+    functions = (
         AsyncScheduler._update_request_with_output, Request.append_output_token_ids,
         Request.update_block_hashes, Scheduler._update_request_with_output, Scheduler.update_from_output,
+        check_stop,
     )  # fmt: skip
-    return {each.__qualname__: each for each in (*methods, check_stop)}
+    return different(_READ, functions)

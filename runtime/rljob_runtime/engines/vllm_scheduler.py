@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rljob_runtime.engines.held_outputs import HeldOutputs
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_plain_tokens import plain_tokens
 from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 from rljob_runtime.engines.vllm_swap import SWAP, swap
@@ -40,7 +41,7 @@ core's name of the request. What is kept stays, so that nobody waits for it."""
 
 def scheduler(**arguments: Any) -> Any:
     """The scheduler that vLLM would make from these arguments, with outputs that wait."""
-    return made_of((Sparing, Holding), arguments)
+    return made_of((Sparing, Continuing, Holding), arguments)
 
 
 def made_of(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -45,10 +46,12 @@ class Steps:
         asynchronous: bool = True,
         caching: bool = True,
         drafts: int = 0,
+        second_runner: bool = False,
     ) -> None:
         """`requests` run at most; `tokens`: the most of a step; `longest`: of a prompt and its response;
         `caching`: whether prompts are looked up; `drafts`: tokens that a step may try of each request that
-        generates, of which any number is kept, and slots beyond them; not with the asynchronous one."""
+        generates, of which any number is kept, and slots beyond them; not with the asynchronous one;
+        `second_runner`: as for vLLM's second model runner, which CPUs do not have."""
         self.sent: dict[int, Any] = {}
         """What the last step that was processed sends, by front end."""
         self._under_way: deque[tuple[Any, list[bool]]] = deque()
@@ -60,7 +63,8 @@ class Steps:
         arguments = _arguments(model, requests, blocks, tokens, longest, window, caching)
         # vLLM itself does without on CPUs.
         arguments["vllm_config"].scheduler_config.async_scheduling = asynchronous
-        self.scheduler = made_of(parts, arguments)
+        with patch.object(VllmConfig, "use_v2_model_runner", second_runner):
+            self.scheduler = made_of(parts, arguments)
         self.scheduler.num_spec_tokens = self.scheduler.num_lookahead_tokens = drafts
 
     def add(self, name: str, prompt: Sequence[int], tokens: int, ends: Sequence[int] = ()) -> None:
