@@ -1,5 +1,5 @@
-"""Spares vLLM's scheduler the general way of a plain step: every request that runs gets its next token, and
-none begins.
+"""Spares vLLM's scheduler the general way of a plain step: one in which every request that runs gets its next
+token, whatever begins beside them.
 
 vLLM decides that for each request anew, and copies what it found three times. With hundreds of requests that
 is most of what an engine core still computes for a step where outputs are held back, blocks are spared and
@@ -8,8 +8,9 @@ a small model.
 
 Guarantees:
 - what a plain step does, and what it changes of requests and blocks, is what vLLM's own would;
-- every other step is vLLM's own: with a prompt, with drafts, where a request may begin, and with fewer free
-  blocks than are needed; all are where layers differ in what they keep;
+- requests that begin in it are vLLM's, which is told how much room the others leave;
+- every other step is vLLM's own: with part of a prompt, with drafts, with fewer free blocks than are needed,
+  and where one with another adapter may begin; all are where layers differ in what they keep;
 - a version of vLLM whose functions are not, word for word, those that were read is left as it is, and the log
   says so.
 
@@ -33,6 +34,8 @@ _READ = {
     "Scheduler.schedule": (_OLDER, "173739b0989f328f"),
 }
 """What decides over a step, with digests of the words that were read: of vLLM 0.22.1 and 0.32.0."""
+_LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
+"""vLLM's names for how many requests may run."""
 _FEWEST = 8
 """Requests, below which a step's own way costs nothing that shows."""
 
@@ -57,10 +60,11 @@ class Continuing:
 
     running: list[Any]
     kv_cache_manager: Any
+    lora_config: Any
     max_model_len: int
-    max_num_running_reqs: int
     max_num_scheduled_tokens: int
     prev_step_scheduled_req_ids: set[str]
+    scheduler_config: Any
     use_v2_model_runner: bool
     _plain: PlainTokens | None
     _pause_state: Any
@@ -93,30 +97,29 @@ class Continuing:
             or getattr(self, "need_mamba_block_aligned_split", False)
             or getattr(self, "decode_stagger", 1) != 1
             or getattr(self, "num_sampled_tokens_per_step", 1) != 1
+            or getattr(self.kv_cache_manager, "watermark_blocks", 0)
+            or self.scheduler_config.long_prefill_token_threshold
         )
 
     def schedule(self, *arguments: Any, **named: Any) -> Any:
         """Called by vLLM before each step."""
         own: Callable[..., Any] = super().schedule  # type: ignore[misc]
         step = None
-        if self._serves and not (any(arguments) or any(named.values())) and self._none_begins():
+        if self._serves and not (any(arguments) or any(named.values())) and self._goes_on():
             step = self._plain_step()
         if step is None:
             return own(*arguments, **named)
         blocks = self._blocks(step)
-        made = self._of_none(own)
+        made = self._of_others(own, len(step.requests))
         self._add(made, step, blocks)
         self._advance(step)
         return made
 
-    def _none_begins(self) -> bool:
-        state = self._pause_state.name
-        if state == "PAUSED_ALL" or getattr(self, "kv_holding_waiting", None):
+    def _goes_on(self) -> bool:
+        if self._pause_state.name == "PAUSED_ALL":
             return False
-        full: int = getattr(self, "max_num_active_reqs", self.max_num_running_reqs)
-        if state == "PAUSED_NEW" or len(self.running) >= full:
-            return True
-        return not (self.waiting or getattr(self, "skipped_waiting", None))  # type: ignore[attr-defined]
+        # How many adapters there may be in a step is for vLLM to see.
+        return not self.lora_config or not self.get_request_counts()[1]  # type: ignore[attr-defined]
 
     def _plain_step(self) -> _Step | None:
         """None where it is not plain. Changes nothing."""
@@ -164,22 +167,32 @@ class Continuing:
             blocks[place] = found.get_block_ids(allow_none=True)
         return blocks
 
-    def _of_none(self, own: Callable[..., Any]) -> Any:
-        """A step without a request, with all else that vLLM has to tell its ranks."""
-        running, state = self.running, self._pause_state
-        self.running, self._pause_state = [], type(state).PAUSED_NEW
+    def _of_others(self, own: Callable[..., Any], tokens: int) -> Any:
+        """A step of the requests that begin in it, with all else that vLLM has to tell its ranks, where those
+        that run are given so many tokens."""
+        limits = {name: getattr(self, name) for name in _LIMITS if hasattr(self, name)}
+        running = self.running
+        for name, most in limits.items():
+            setattr(self, name, most - len(running))
+        self.max_num_scheduled_tokens -= tokens
+        self.running = []
         try:
             return own()
         finally:
-            self.running, self._pause_state = running, state
+            self.running = running + self.running
+            self.max_num_scheduled_tokens += tokens
+            for name, most in limits.items():
+                setattr(self, name, most)
 
     def _add(self, made: Any, step: _Step, blocks: list[Any]) -> None:
-        """To what the step is to do."""
-        made.num_scheduled_tokens = dict.fromkeys(step.names, 1)
-        made.total_num_scheduled_tokens = len(step.names)
+        """To what the step is to do: before the requests that begin, as vLLM has them."""
+        made.num_scheduled_tokens = {**dict.fromkeys(step.names, 1), **made.num_scheduled_tokens}
+        made.total_num_scheduled_tokens += len(step.names)
         cached = made.scheduled_cached_reqs
-        cached.req_ids, cached.new_block_ids = step.names, blocks
-        cached.num_computed_tokens, cached.num_output_tokens = step.computed, step.generated
+        cached.req_ids = step.names + cached.req_ids
+        cached.new_block_ids = blocks + cached.new_block_ids
+        cached.num_computed_tokens = step.computed + cached.num_computed_tokens
+        cached.num_output_tokens = step.generated + cached.num_output_tokens
         if self._tracks:
             self.prev_step_scheduled_req_ids.update(step.names)
         if hasattr(made, "num_common_prefix_blocks"):

@@ -42,11 +42,9 @@ def state(steps: Steps) -> dict[str, Any]:
     """Of each request all that tokens change, with what is kept of it."""
     scheduler = steps.scheduler
     counted = (
-        "num_computed_tokens",
-        "num_output_placeholders",
-        "num_in_flight_tokens",
-        *_STALE,
-    )
+        "num_computed_tokens", "num_output_placeholders", "num_in_flight_tokens", "is_prefill_chunk",
+        "spec_token_ids", "next_decode_eligible_step", *_STALE,
+    )  # fmt: skip
     held = {name: (each.tokens, each.log_probs.tolist()) for name, each in scheduler._outputs.items()}
     return {
         name: (
@@ -102,6 +100,8 @@ def alike(own: Steps, spared: Steps, drawn: random.Random, steps: int = 500) -> 
         assert told(step) == told(other), f"step {number}"
         assert sent(own) == sent(spared), f"step {number}"
         assert state(own) == state(spared), f"step {number}"
+        last, other = (each.scheduler.prev_step_scheduled_req_ids for each in both)
+        assert last == other, f"step {number}"
         assert kept(own) == kept(spared), f"step {number}"
         preempted |= bool(step.preempted_req_ids) and not cleared
     return preempted
