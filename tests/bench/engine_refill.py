@@ -9,7 +9,8 @@ steps without any prompt.
 
 `--sizes`: for each an engine of its own, which captures graphs up to so many tokens (usual: as without
 `captureSizes`). An engine takes 75 s to start there; what is left of `--seconds` is shared by the engines.
-`--own-blocks`: with vLLM's own KV cache manager, which is not spared its layers (`engines/vllm_blocks`).
+`--spared`: what vLLM's scheduler is spared; all, as engines run (`engines/vllm_blocks`,
+`engines/vllm_plain_tokens`, `engines/vllm_plain_steps`), blocks alone, or nothing.
 
     python -m tests.bench.engine_refill --device 0 --sizes usual 2048 --out FOLDER &
     python -m tests.bench.engine_refill --device 1 --sizes 1024 --out FOLDER; wait
@@ -195,7 +196,7 @@ def main() -> None:
     line.add_argument("--sizes", nargs="+", default=["usual"], help="usual, or the most tokens of a graph")
     line.add_argument("--in-flight", nargs="+", type=int, help="default: 512 and 64; with --tiny 8 and 4")
     line.add_argument("--seconds", type=float, default=280.0, help="for all, starts included")
-    line.add_argument("--own-blocks", action="store_true", help="engines with vLLM's own KV cache manager")
+    line.add_argument("--spared", choices=refill_clock.SPARED, default="all", help="vLLM's scheduler")
     line.add_argument("--device", type=int, help="the GPU; default: the first")
     options = line.parse_args()
     if wrong := [size for size in options.sizes if size != "usual" and not size.isdecimal()]:
@@ -207,8 +208,8 @@ def main() -> None:
     logging.basicConfig()
     in_flight = tuple(options.in_flight or ((8, 4) if options.tiny else (512, 64)))
     figures: list[Figure] = []
-    factory = refill_clock.OWN_BLOCKS if options.own_blocks else refill_clock.FACTORY
-    named, of = ("own blocks, ", "_own") if options.own_blocks else ("", "")
+    factory = refill_clock.factory(options.spared)
+    named, of = ("", "") if options.spared == "all" else (f"spared {options.spared}, ", f"_{options.spared}")
     with (
         tempfile.TemporaryDirectory() as scratch,
         patch.object(vllm_compat, "DELAYING", factory),

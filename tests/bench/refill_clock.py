@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_prefills import Delaying
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
+from tests.support.runtime.vllm_schedulers import ByToken
 
-FACTORY = f"{__name__}.scheduler"
-OWN_BLOCKS = f"{__name__}.with_own_blocks"
-"""The same with vLLM's own KV cache manager, which asks each of its layers in every step."""
+SPARED = ("all", "blocks", "nothing")
+"""What vLLM's scheduler is spared: all, as engines run; its KV cache manager's way through its layers alone;
+nothing but sending each token."""
 GATE = "let_prompts_wait"
 """Name of the engine core's utility that is told whether new prompts wait for one another from now on."""
 TAKE = "take_steps"
@@ -42,12 +44,21 @@ class Taken(NamedTuple):
     """Seconds of a step that only decodes, and what a prompt costs beyond that, as the gate sees it now."""
 
 
-def scheduler(**arguments: Any) -> Any:
-    return _told((_Clocked, Delaying, Sparing, Holding), arguments)
+def factory(spared: str) -> str:
+    """For vLLM's `scheduler_cls`."""
+    return f"{__name__}.spared_{spared}"
 
 
-def with_own_blocks(**arguments: Any) -> Any:
-    return _told((_Clocked, Delaying, Holding), arguments)
+def spared_all(**arguments: Any) -> Any:
+    return _told((_Clocked, Delaying, Sparing, Continuing, Holding), arguments)
+
+
+def spared_blocks(**arguments: Any) -> Any:
+    return _told((_Clocked, Delaying, Sparing, ByToken), arguments)
+
+
+def spared_nothing(**arguments: Any) -> Any:
+    return _told((_Clocked, Delaying, ByToken), arguments)
 
 
 def _told(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:

@@ -14,7 +14,6 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import vllm
@@ -24,16 +23,7 @@ from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.tiny_models import tiny_model
-from tests.support.runtime.vllm_schedulers import Steps
-
-
-class ByToken(Holding):
-    """Takes each token vLLM's way."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._plain = None
-
+from tests.support.runtime.vllm_schedulers import ByToken, Steps
 
 KINDS: dict[str, tuple[type, ...]] = {
     "vLLM's own": (),

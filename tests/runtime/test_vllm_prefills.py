@@ -7,6 +7,7 @@ import pytest
 
 from rljob_runtime.engines.prefill_gate import Costs, StepTimes
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_prefills import Delaying
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.support.runtime.tiny_models import tiny_model
@@ -47,7 +48,7 @@ def test_most_steps_of_a_full_engine_only_decode(
 ) -> None:
     monkeypatch.setattr(StepTimes, "costs", lambda self: Costs(pure=1.0, extra=4.0))
     plain = beginnings(model, (Sparing, Holding), blocks)
-    delayed = beginnings(model, (Delaying, Sparing, Holding), blocks)
+    delayed = beginnings(model, (Delaying, Sparing, Continuing, Holding), blocks)
     assert len(delayed) < share * len(plain)
     # Places that stand empty for as long as a step with prompts costs the others.
     assert sum(delayed) > 0.75 * sum(plain)

@@ -23,10 +23,18 @@ from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from rljob_runtime.engines.vllm_scheduler import made_of
+from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 
 BLOCK = 16
 """Tokens."""
+
+
+class ByToken(Holding):
+    """Takes each token vLLM's way, before it is held back."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._plain = None
 
 
 class Steps:

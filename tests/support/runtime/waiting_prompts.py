@@ -12,6 +12,7 @@ from rljob_runtime.engines import vllm_compat
 from rljob_runtime.engines.prefill_gate import Costs, StepTimes
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_blocks import Sparing
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_prefills import Delaying
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 
@@ -51,7 +52,7 @@ def scheduler(**arguments: Any) -> Any:
 
     setattr(EngineCoreProc, _PRICE, lambda core, price: core.scheduler.ask(price))
     setattr(EngineCoreProc, _HELD, lambda core: core.scheduler.held)
-    return made_of((_Counting, Delaying, Sparing, Holding), arguments)
+    return made_of((_Counting, Delaying, Sparing, Continuing, Holding), arguments)
 
 
 @contextmanager
