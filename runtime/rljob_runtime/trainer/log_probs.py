@@ -120,17 +120,21 @@ class _Scores(torch.autograd.Function):
         vocabulary: "Vocabulary",
     ) -> tuple[Tensor, Tensor]:
         found = torch.empty(3, len(hidden), dtype=wide_format(hidden), device=hidden.device)
-        logits = hidden.new_empty(0)
         chunks = list(_chunks(len(hidden), how.logits // len(weight)))
+        # With a single chunk its logits are as many as may be held, so that they are kept.
+        ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
+        kept = None
         for chunk in chunks:
             logits = functional.linear(hidden[chunk], weight, bias)
             for rows, inside in _slices(chunk, vocabulary.width(how)):
                 found[:, rows] = vocabulary.statistics(logits[inside], targets[rows], how)
+            if ctx.kept:
+                kept = logits
+            # A name that still held them would keep them beside the next chunk's.
+            del logits
         log_probs, total, entropies = vocabulary.together(found, how)
-        # With a single chunk its logits are as many as may be held, so that they are kept.
-        ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
         ctx.how, ctx.vocabulary = how, vocabulary
-        ctx.save_for_backward(hidden, weight, bias, targets, total, entropies, logits if ctx.kept else None)
+        ctx.save_for_backward(hidden, weight, bias, targets, total, entropies, kept)
         # Not views, behind which FSDP may miss the beginning of the backward pass.
         log_probs, entropies = log_probs.clone(), entropies.clone()
         if how.entropy != "gradient":
@@ -158,6 +162,7 @@ class _Scores(torch.autograd.Function):
                 grad_weight.add_product(logits.T, hidden[chunk])
             if grad_bias is not None:
                 grad_bias.add(logits.sum(0, dtype=total.dtype))
+            del logits
         return (
             vocabulary.summed(grad_hidden) if ctx.needs_input_grad[0] else None,
             grad_weight.value if grad_weight is not None else None,

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rljob_runtime.trainer import log_probs
 from rljob_runtime.trainer.log_probs import Scores, Scoring, Slopes, plain_scores, scores
 from rljob_runtime.trainer.sampling_distribution import Distribution
+from tests.bench.logits_memory import Peak
 
 TOKENS, WIDTH, VOCABULARY = 23, 12, 40
 DISTRIBUTIONS = {
@@ -201,6 +202,23 @@ def test_no_more_logits_than_allowed(monkeypatch: pytest.MonkeyPatch, rows: int,
         found = scores(hidden, weight, None, targets, Scoring(Distribution(0.5), "value", rows * VOCABULARY))
         found.log_probs.sum().backward()
     assert largest.numbers == held * VOCABULARY
+
+
+def test_logits_of_one_chunk_alone_are_there_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held beside them is small: copies of a row, and gradients of a narrow head."""
+    vocabulary, chunk = 4000, 32
+    monkeypatch.setattr(log_probs, "_SLICE", vocabulary)
+    hidden = torch.randn(4 * chunk, 2, requires_grad=True)
+    weight = torch.randn(vocabulary, 2, requires_grad=True)
+    how = Scoring(Distribution(0.5), "value", chunk * vocabulary)
+    row = vocabulary * weight.itemsize
+    peak = Peak()
+    with peak:
+        found = scores(hidden, weight, None, torch.randint(vocabulary, (len(hidden),)), how)
+        forward = peak.most
+        found.log_probs.sum().backward()
+    assert chunk * row < forward < 1.5 * chunk * row
+    assert peak.most < 1.5 * chunk * row
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])
