@@ -147,6 +147,8 @@ def worker(shape: Shape, on: frozenset[str], model: Path, options: argparse.Name
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer.rank import TrainerWorker
 
+    # Its callers name the rank before this one until they have returned, and a sharded model is in cycles.
+    free()
     cores = os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory() as folder, without(on):
         root = Path(folder)
@@ -157,8 +159,6 @@ def worker(shape: Shape, on: frozenset[str], model: Path, options: argparse.Name
             yield made
         finally:
             made.close()
-            del made
-            free()
             os.sched_setaffinity(0, cores)
 
 
@@ -204,8 +204,6 @@ def trains(shape: Shape, on: frozenset[str], model: Path, options: argparse.Name
             trainer.train_step(0, 0, [Group(0, 0, 0, prompt, (sample, other), 0)])
     except torch.OutOfMemoryError:
         return False
-    finally:
-        free()
     return True
 
 
