@@ -19,7 +19,7 @@ from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.sampling_distribution import Distribution, restrict
 from rljob_runtime.trainer.sharding import whole_weights
-from rljob_runtime.trainer.varlen import Varlen
+from rljob_runtime.trainer.varlen import AscendVarlen, Varlen
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.support.runtime import varlen_on_cpu
 from tests.support.runtime.tiny_models import VOCABULARY, Family, tiny_model
@@ -250,10 +250,14 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
     with pytest.raises(UnsupportedModel, match="Linear: an attention call of its own kind is not supported"):
         call(torch.nn.Linear(1, 1), *tensors, None)
     # Of a model whose configuration does not tell of it.
-    told = "with sinks, in a kernel that has neither: set training.compute.attention: rectangles"
-    for asked in ({"softcap": 9.0}, {"s_aux": torch.zeros(2)}):
+    for layout, asked, what in (
+        (Varlen.of([3], CPU), {"softcap": 9.0}, "a cap of scores"),
+        (AscendVarlen.of([3], CPU), {"softcap": 9.0}, "a cap of scores"),
+        (AscendVarlen.of([3], CPU), {"s_aux": torch.zeros(2)}, "sinks"),
+    ):
+        told = f"with {what}, in a kernel that does not know it: set training.compute.attention: rectangles"
         with pytest.raises(UnsupportedModel, match=told):
-            call(torch.nn.Linear(1, 1), *tensors, None, packing=Varlen.of([3], CPU), **asked)
+            call(torch.nn.Linear(1, 1), *tensors, None, packing=layout, **asked)
 
 
 @pytest.mark.timeout(400)  # compiling takes half a minute on idle cores

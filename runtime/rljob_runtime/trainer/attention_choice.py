@@ -17,7 +17,7 @@ from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.segments import Kernel, Segments
 from rljob_runtime.trainer.varlen import AscendVarlen, Varlen
-from rljob_runtime.weights.attention_kind import caps_or_sinks
+from rljob_runtime.weights.attention_kind import cap_of, sinks_of
 
 _PROBE = (5, 70, 1, 33)
 """Lengths of the samples that a kernel is tried with."""
@@ -49,8 +49,10 @@ class Heads:
     """Of its sliding windows, in tokens; empty where every layer sees all."""
     value: int | None = None
     """Size of a value; None: that of a key, which is `size`."""
-    plain: bool = True
-    """Whether no layer has a cap of scores, or sinks."""
+    capped: bool = False
+    """Whether layers have a cap of scores."""
+    sunk: bool = False
+    """Whether they have sinks."""
 
     @classmethod
     def of(cls, model: Any) -> "Heads":
@@ -66,7 +68,8 @@ class Heads:
             size or config.hidden_size // query,
             () if window is None else (window,),
             getattr(config, "v_head_dim", None),
-            caps_or_sinks(model) is None,
+            cap_of(model) is not None,
+            sinks_of(model) is not None,
         )
 
     def part(self, tensor: int) -> "Heads":
@@ -90,8 +93,8 @@ def choose_attention(
         return AttentionChoice("rectangles", f"a {device.type} has no other", Rectangles.of)
     if dtype not in (torch.bfloat16, torch.float16):
         return AttentionChoice("rectangles", f"kernels of {device.type} do not take {dtype}", Rectangles.of)
-    if not heads.plain:
-        why = f"kernels of {device.type} have neither caps of scores nor sinks"
+    if heads.capped or (heads.sunk and name != "varlen"):
+        why = f"kernels of {device.type} have no {'caps of scores' if heads.capped else 'sinks'}"
         return AttentionChoice("rectangles", why, Rectangles.of)
     forms = {"": packed_form(kernel)}
     if shared:
@@ -140,7 +143,7 @@ def shared_form(kernel: Kernel) -> Form:
             # Parts of one tensor, as they are when they were gathered in one call.
             both = torch.cat([key, value], dim=-1)
             keys, values = torch.split(both, [key.shape[-1], value.shape[-1]], dim=-1)
-            return segments.attend(query, keys, values, call.scaling, call.window)[None]
+            return segments.attend(query, keys, values, call.scaling, call.window, call.cap, call.sinks)[None]
 
         return attend
 
@@ -171,14 +174,16 @@ def difference(
         (heads.query, queries, heads.size), (heads.shared, keys, heads.size), (heads.shared, keys, value)
     )  # fmt: skip
     drawn = [torch.randn(1, *shape, generator=generator).to(dtype) for shape in shapes]
+    if heads.sunk:
+        drawn.append(torch.randn(heads.query, generator=generator).to(dtype))
     slope = torch.randn(1, queries, heads.query, value, generator=generator).to(dtype)
 
     def results(attend: Callable[[AttentionCall], Tensor], dtype: torch.dtype) -> list[Tensor]:
         inputs = [each.to(device, dtype, copy=True).requires_grad_() for each in drawn]
         module = torch.nn.Module()
         module.num_key_value_groups = heads.query // heads.shared  # type: ignore[assignment]
-        query, key, value = inputs
-        out = attend(AttentionCall(module, query, key, value, None, window))
+        query, key, value, *sinks = inputs
+        out = attend(AttentionCall(module, query, key, value, None, window, None, *sinks))
         gradients = torch.autograd.grad((out * slope.to(device, dtype)).sum(), inputs)
         return [out.detach(), *gradients]
 

@@ -53,9 +53,9 @@ class Segments:
         """Shapes (queries, heads, size), (keys, shared heads, size) and (keys, shared heads, size of a
         value); the result has shape (queries, heads, size of a value). The rest as in `AttentionCall`."""
         plain = cap is None and sinks is None
-        if self.kernel == "varlen" and plain:
+        if self.kernel == "varlen" and cap is None:
             runs = self.query_runs, self.key_runs
-            return varlen_attention(query, key, value, *runs, scaling, window, wants_to_be_told())
+            return varlen_attention(query, key, value, *runs, scaling, window, wants_to_be_told(), sinks)
         if self.kernel == "ascend" and plain:
             ends, key_ends = (tuple(accumulate(each)) for each in (self.queries, self.keys))
             return ascend_attention(query, key, value, ends, key_ends, scaling, window)

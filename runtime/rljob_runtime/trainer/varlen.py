@@ -18,6 +18,7 @@ from torch import Tensor
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import to_device
+from rljob_runtime.trainer.varlen_sinks import sunk_attention
 
 _MASK = 2048
 """Side of the causal mask that Ascend's kernel takes for samples of any length."""
@@ -56,10 +57,11 @@ class Varlen:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        _check_plain(call)
+        _check(call, sinks=True)
         # From (1, heads, tokens, size) to (tokens, heads, size).
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
-        return varlen_attention(q, k, v, self.runs, self.runs, call.scaling, call.window, self.told)[None]
+        how = call.scaling, call.window, self.told, call.sinks
+        return varlen_attention(q, k, v, self.runs, self.runs, *how)[None]
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,19 @@ class AscendVarlen:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        _check_plain(call)
+        _check(call, sinks=False)
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
         return ascend_attention(q, k, v, self.ends, self.ends, call.scaling, call.window)[None]
 
 
-def _check_plain(call: AttentionCall) -> None:
-    """Raise `UnsupportedModel` for what `Heads` was not told of: then other layouts are taken."""
-    if call.cap is not None or call.sinks is not None:
+def _check(call: AttentionCall, sinks: bool) -> None:
+    """Raise `UnsupportedModel` for what `Heads` was not told of: then other layouts are taken. `sinks`:
+    whether the kernel serves with them."""
+    if call.cap is not None or (call.sinks is not None and not sinks):
+        what = "a cap of scores" if call.cap is not None else "sinks"
         raise UnsupportedModel(
-            f"{type(call.module).__name__}: attention with a cap of scores, or with sinks, in a kernel that "
-            "has neither: set training.compute.attention: rectangles"
+            f"{type(call.module).__name__}: attention with {what}, in a kernel that does not know it: set "
+            "training.compute.attention: rectangles"
         )
 
 
@@ -99,17 +103,22 @@ def varlen_attention(
     scaling: float | None,
     window: int | None,
     told: bool,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of each sample's `queries` to its `keys`, the last query to all of them; `told`:
     whether torch is to be told that keys and values may have fewer heads (`wants_to_be_told`).
 
     Shapes (queries, heads, size), (keys, shared heads, size) and (keys, shared heads, size); the result has
-    that of `query`. `scaling` and `window` as in `AttentionCall`.
+    that of `query`. `scaling`, `window` and `sinks` as in `AttentionCall`.
     """
     from torch.nn.attention.varlen import varlen_attn
 
     # Keys to the left and to the right of a query's own that it sees; -1 is all.
     sight = (-1 if window is None else window - 1, 0)
+    if sinks is not None:
+        other_ends = None if keys is queries else keys.ends
+        ends, longest = (queries.ends, other_ends), (queries.longest, keys.longest)
+        return sunk_attention(query, key, value, sinks, ends, longest, scaling, sight, told)
     options: dict[str, Any] = {"scale": scaling, "window_size": sight}
     if told:
         options["enable_gqa"] = True

@@ -51,10 +51,15 @@ def _forward(
     *options: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     out = torch.empty_like(query)
+    # Of float64 queries in float64, so that what is made of it can be compared exactly.
+    wide = torch.promote_types(query.dtype, torch.float32)
+    sums = query.new_empty(query.shape[1], query.shape[0], dtype=wide)
     for part in _samples(ends, longest):
         q, k, v = _heads(query, key, value, part)
-        out[part] = (_probabilities(q, k, scale, window_size) @ v).transpose(0, 1).to(out.dtype)
-    sums = query.new_zeros(query.shape[1], query.shape[0], dtype=torch.float32)
+        scores = _scores(q, k, scale, window_size)
+        total = scores.logsumexp(-1)
+        out[part] = ((scores - total[..., None]).exp() @ v).transpose(0, 1).to(out.dtype)
+        sums[:, part] = total.to(wide)
     return out, sums, torch.zeros(2, dtype=torch.uint64)
 
 
@@ -79,9 +84,10 @@ def _backward(
     for part in _samples(ends, longest):
         q, k, v = _heads(query, key, value, part)
         above = slope[part].transpose(0, 1).double()
-        p = _probabilities(q, k, scale, window_size)
-        to_p = above @ v.transpose(1, 2)
-        to_s = p * (to_p - (to_p * p).sum(-1, keepdim=True)) * factor
+        # As the kernel: from the sums and the results that it is given, whatever they are of.
+        p = (_scores(q, k, scale, window_size) - sums[:, part, None]).exp()
+        along = (above * out[part].transpose(0, 1)).sum(-1, keepdim=True)
+        to_s = p * (above @ v.transpose(1, 2) - along) * factor
         found = to_s @ k, to_s.transpose(1, 2) @ q, p.transpose(1, 2) @ above
         for gradient, each in zip(gradients, found, strict=True):
             # Query heads that share a key head add up.
@@ -103,10 +109,10 @@ def _heads(query: Tensor, key: Tensor, value: Tensor, part: slice) -> list[Tenso
     return [each.repeat_interleave(len(taken[0]) // len(each), 0) for each in taken]
 
 
-def _probabilities(q: Tensor, k: Tensor, scale: float | None, window: list[int] | None) -> Tensor:
+def _scores(q: Tensor, k: Tensor, scale: float | None, window: list[int] | None) -> Tensor:
     assert window is not None and window[1] == 0, "the trainer's attention is causal"
     seen = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
     if window[0] >= 0:
         seen &= ~seen.tril(-window[0] - 1)
     factor = scale if scale is not None else q.shape[-1] ** -0.5
-    return (q @ k.transpose(1, 2) * factor).masked_fill(~seen, float("-inf")).softmax(-1)
+    return (q @ k.transpose(1, 2) * factor).masked_fill(~seen, float("-inf"))

@@ -45,10 +45,27 @@ def test_a_kernel_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_attention(CPU, torch.bfloat16, HEADS, "rectangles").name == "rectangles"
     other = choose_attention(CPU, torch.float32, HEADS)
     assert (other.name, other.why) == ("rectangles", "kernels of cpu do not take torch.float32")
-    other = choose_attention(CPU, torch.bfloat16, replace(HEADS, plain=False))
-    assert (other.name, other.why) == (
-        "rectangles", "kernels of cpu have neither caps of scores nor sinks",
-    )  # fmt: skip
+    other = choose_attention(CPU, torch.bfloat16, replace(HEADS, capped=True))
+    assert (other.name, other.why) == ("rectangles", "kernels of cpu have no caps of scores")
+    assert choose_attention(CPU, torch.bfloat16, replace(HEADS, sunk=True)).name == "varlen"
+    monkeypatch.setattr(attention_choice, "_kernel_of", lambda device: ("ascend", Rectangles.of))
+    other = choose_attention(CPU, torch.bfloat16, replace(HEADS, sunk=True))
+    assert (other.name, other.why) == ("rectangles", "kernels of cpu have no sinks")
+
+
+class _NoSinks(Rectangles):
+    """A kernel that ignores sinks."""
+
+    def attend(self, call: AttentionCall) -> Tensor:
+        assert call.sinks is not None
+        return super().attend(call._replace(sinks=None)) + 0 * call.sinks.sum()
+
+
+def test_a_kernel_that_ignores_sinks_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernel(monkeypatch, _NoSinks.of)
+    choice = choose_attention(CPU, torch.bfloat16, replace(HEADS, sunk=True))
+    assert choice.name == "rectangles"
+    assert "from those of float32" in choice.why
 
 
 class _NoWindow(Rectangles):
@@ -183,13 +200,21 @@ def test_heads_of_a_model() -> None:
         qk_rope_head_dim=64, v_head_dim=96,
     )  # fmt: skip
     assert latent == Heads(16, 16, 192, (), 96)
-    for kind in ("gemma2", "gpt_oss"):
-        assert of(kind, **window) == Heads(8, 2, 64, (512,), plain=False)
-    assert of("gemma2", attn_logit_softcapping=None, **window).plain
+    assert of("gemma2", **window) == Heads(8, 2, 64, (512,), capped=True)
+    assert of("gpt_oss", **window) == Heads(8, 2, 64, (512,), sunk=True)
+    assert of("gemma2", attn_logit_softcapping=None, **window) == Heads(8, 2, 64, (512,))
 
 
 @gpu
-@pytest.mark.parametrize("heads", [Heads(4, 4, 64), Heads(16, 8, 128, (16,)), Heads(6, 2, 96, (3,))])
+@pytest.mark.parametrize(
+    "heads",
+    [
+        Heads(4, 4, 64),
+        Heads(16, 8, 128, (16,)),
+        Heads(6, 2, 96, (3,)),
+        Heads(64, 8, 64, (16,), sunk=True),
+    ],
+)
 def test_varlen_on_a_gpu(heads: Heads) -> None:
     device = torch.device("cuda")
     for window in (None, *heads.windows):
