@@ -19,7 +19,7 @@ from rljob_runtime.trainer import log_probs
 from rljob_runtime.trainer.log_probs import Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.sampling_distribution import Distribution
 from tests.bench.figures import Figure, parser, record
-from tests.support.runtime.live_memory import Made
+from tests.support.runtime.live_memory import Made, storages
 
 VOCABULARY = 151_936
 SLICE = 2**22
@@ -35,7 +35,10 @@ class Peak(Made):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(function, types, args, kwargs)
-        self.most = max(self.most, self.held())
+        given = {storage._cdata for storage in storages((args, kwargs))}
+        # Views make nothing.
+        if any(storage._cdata not in given for storage in storages(out)):
+            self.most = max(self.most, self.held())
         return out
 
 

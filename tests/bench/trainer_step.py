@@ -8,7 +8,8 @@ response tokens alone; half of the attention's square), not what is computed a s
     python tests/bench/trainer_step.py --shape tiny          on a CPU
 
 Each variant is printed, and written, as soon as it is measured. `base` is the step without any of the gains;
-`no-X` has all but X; `only-X` has none but X. Nothing is fetched from a network.
+`no-X` has all but X; `only-X` has none but X; `defaults` is the step of a job that says nothing of `compute`
+and `profiling`. Nothing is fetched from a network.
 """
 
 import argparse
@@ -40,15 +41,17 @@ entropy: none for the metrics; marks: no waiting for the device inside a step; c
 AdamW in one kernel; gc: no garbage collection in a step; cores: those of the device's NUMA node alone; hold:
 weights gathered, and gradients reduced, once for an update; ahead: inputs packed and copied on a thread while
 the device works on earlier ones."""
-_CHUNK_MIB = 256
+_DEFAULTS = "defaults"
+"""Among the gains of a variant: the RLJob says nothing of them."""
+CHUNK_MIB = 256
+"""`logitsMiB` without the gain: chunks of 2 ** 27 logits."""
 
 
 def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
     """The RLJob of a variant."""
     accelerator = "nvidia" if torch.cuda.is_available() else "cpu"
     longest = options.micro_batch or shape.micro_batch
-    # In chunks of 2 ** 27 logits without the gain.
-    logits = (options.logits_mib or shape.logits_mib) if "logits" in on else _CHUNK_MIB
+    logits = (options.logits_mib or shape.logits_mib) if "logits" in on else CHUNK_MIB
     training = {
         "model": {
             "random": {"vocabularySize": max(64, shape.vocabulary), "maxPositionEmbeddings": 1048576},
@@ -72,6 +75,8 @@ def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
         },
         "profiling": {"events": False, "entropy": "entropy" not in on},
     }
+    if _DEFAULTS in on:
+        del training["compute"], training["profiling"]
     spec = {"accelerator": accelerator, "training": training}
     return RLJob.model_validate({"metadata": {"name": "bench"}, "spec": spec})
 
@@ -191,17 +196,21 @@ def longest(
 
 
 def trains(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, size: int) -> bool:
+    """Whether a sample of so many tokens trains in two steps: in the first one there are no moments yet."""
     rng = np.random.default_rng(0)
     response = rng.integers(0, shape.vocabulary, size - 128).astype(np.int32)
-    sample = Sample(
-        response, np.zeros(len(response), np.float32), (Span(0, 0, len(response)),), "length", 1.0
-    )
-    other = Sample(response[:8], np.zeros(8, np.float32), (Span(0, 0, 8),), "length", 0.0)
     prompt = rng.integers(0, shape.vocabulary, 128).astype(np.int32)
+
+    def drawn(step: int, tokens: Any, reward: float) -> Sample:
+        nothing = np.zeros(len(tokens), np.float32)
+        return Sample(tokens, nothing, (Span(step, 0, len(tokens)),), "length", reward)
+
     given = argparse.Namespace(**{**vars(options), "micro_batch": size})
     try:
         with worker(shape, on, model, given) as trainer:
-            trainer.train_step(0, 0, [Group(0, 0, 0, prompt, (sample, other), 0)])
+            for step in range(2):
+                samples = drawn(step, response, 1.0), drawn(step, response[:8], 0.0)
+                trainer.train_step(step, step, [Group(step, 0, step, prompt, samples, step)])
     except torch.OutOfMemoryError:
         return False
     return True
@@ -220,15 +229,24 @@ def check_attention(shape: Shape) -> None:
         say(f"  window {window}: {far:.2g} of the largest number")
 
 
-def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
-    """In the order of their use, should time run out."""
+def all_variants(options: argparse.Namespace) -> dict[str, frozenset[str]]:
+    """The gains of each variant that there is, in the order of their use, should time run out."""
     every = frozenset(GAINS) - set(options.without)
-    found = {"base": frozenset(), "all": every, "no-compile": every - {"compile"}}
+    found = {"base": frozenset(), "all": every}
+    if not options.without:
+        found[_DEFAULTS] = every - {"entropy"} | {_DEFAULTS}
+    found["no-compile"] = every - {"compile"}
     for gain in sorted(every):
         found[f"no-{gain}"] = every - {gain}
     for gain in sorted(every):
         found[f"only-{gain}"] = frozenset({gain})
-    if unknown := set(options.variants or ()) - found.keys():
+    return found
+
+
+def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
+    """Those that are asked for."""
+    found = all_variants(options)
+    if unknown := {*(options.variants or ()), *options.longest} - found.keys():
         raise SystemExit(f"no variant {', '.join(sorted(unknown))}; there are {', '.join(found)}")
     every_one = [name for name in found if options.alone or not name.startswith("only-")]
     usual = [] if options.longest else every_one
@@ -240,7 +258,7 @@ def main() -> None:
     parser.add_argument(
         "--variants",
         nargs="*",
-        help="of `base`, `all`, `no-X`, `only-X`; default: no `only-X`, with --longest none",
+        help="of `base`, `all`, `defaults`, `no-X`, `only-X`; default: no `only-X`, with --longest none",
     )
     parser.add_argument("--alone", action="store_true", help="`only-X` too")
     parser.add_argument("--without", nargs="*", default=[], choices=GAINS, help="left off in every variant")
@@ -248,7 +266,7 @@ def main() -> None:
     parser.add_argument(
         "--longest",
         nargs="*",
-        choices=("base", "all"),
+        choices=("base", "all", _DEFAULTS),
         default=[],
         help="the longest sample that trains, too",
     )
@@ -284,7 +302,7 @@ def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> 
             base = {"TFLOP/s": best["tflops"], "tokens/s": best["tokens_s"], "GiB": best["memory"]}
         record_step(f"trainer step, {name}, {variant}", best, base, options)
     for variant in options.longest:
-        on = frozenset(GAINS) - set(options.without) if variant == "all" else frozenset()
+        on = all_variants(options)[variant]
         say(f"{name}, longest sample, {variant}")
         fits, above = longest(shape, on, model, options, until)
         if fits:
