@@ -6,6 +6,7 @@ Without an accelerator, what is alive is counted tensor by tensor; with one its 
 of a forward and backward pass of a layer is measured as well.
 
     python -m tests.bench.activation_memory
+    python -m tests.bench.activation_memory --compiled      on a GPU: with compiled layers beside it
 """
 
 import tempfile
@@ -53,6 +54,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "full": {"recomputed": "full"},
     "full, in main memory": {"recomputed": "full", "offload_activations": True},
 }
+COMPILED = ", compiled"
+"""How the names of ways end whose layers are compiled."""
 
 
 def samples() -> Packed:
@@ -62,9 +65,11 @@ def samples() -> Packed:
     return pack([each[:1] for each in drawn], [each[1:] for each in drawn], DEVICE)
 
 
-def measure(folder: Path, way: dict[str, Any]) -> tuple[float, float]:
+def measure(folder: Path, way: dict[str, Any], compiled: bool) -> tuple[float, float]:
     """Bytes alive between forward and backward pass, and seconds of both."""
     policy = load_policy(folder, Distribution(), torch.bfloat16, **way).to(DEVICE)
+    if compiled:
+        policy.tune(2**27, compiled=True)
     packed = samples()
     if not CUDA:
         with Made() as made:
@@ -83,8 +88,12 @@ def measure(folder: Path, way: dict[str, Any]) -> tuple[float, float]:
     return alive, min(seconds)
 
 
-def figures() -> list[Figure]:
+def figures(compiled: bool) -> list[Figure]:
+    """`compiled`: of compiled layers too."""
     found = []
+    chosen = {way: (options, False) for way, options in WAYS.items()}
+    if compiled:
+        chosen |= {way + COMPILED: (options, True) for way, options in WAYS.items()}
     for name, (family, shape) in MODELS.items():
         with tempfile.TemporaryDirectory() as root:
             for layers in (2, 3):
@@ -92,10 +101,11 @@ def figures() -> list[Figure]:
                 model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
                 model.save_pretrained(Path(root) / str(layers))
             base = (0.0, 0.0)
-            for way, options in WAYS.items():
-                if way.endswith("main memory") and not CUDA:
+            for way, (options, fused) in chosen.items():
+                # A mixture of experts is compiled where it is asked for alone.
+                if (options.get("offload_activations") and not CUDA) or (fused and name == "experts"):
                     continue
-                two, three = (measure(Path(root) / layers, options) for layers in ("2", "3"))
+                two, three = (measure(Path(root) / layers, options, fused) for layers in ("2", "3"))
                 bytes_each = (three[0] - two[0]) / (SAMPLES * LENGTH)
                 seconds = three[1] - two[1]
                 base = base if way != "none" else (bytes_each, seconds)
@@ -108,5 +118,10 @@ def figures() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    out = parser(__doc__).parse_args().out
-    record("activation_memory_cuda" if CUDA else "activation_memory", figures(), out)
+    line = parser(__doc__)
+    line.add_argument("--compiled", action="store_true", help="layers that are compiled, too")
+    given = line.parse_args()
+    if given.compiled and not CUDA:
+        # What compiled code makes is not counted tensor by tensor.
+        line.error("--compiled: on a GPU alone, whose allocator tells")
+    record("activation_memory_cuda" if CUDA else "activation_memory", figures(given.compiled), given.out)
