@@ -59,7 +59,7 @@ def blocks(call: AttentionCall, lengths: Sequence[int]) -> Tensor:
 
 
 def varlen(call: AttentionCall, lengths: Sequence[int]) -> Tensor:
-    return Varlen.of(lengths, DEVICE).attend(call)
+    return Varlen.with_sinks(lengths, DEVICE).attend(call)
 
 
 def eager(family: str, call: AttentionCall, lengths: Sequence[int]) -> Tensor:

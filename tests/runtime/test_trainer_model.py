@@ -249,9 +249,10 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
         call(torch.nn.Linear(1, 1), *tensors, None, packing=Varlen.of([3], CPU), position_bias=tensors[0])
     with pytest.raises(UnsupportedModel, match="Linear: an attention call of its own kind is not supported"):
         call(torch.nn.Linear(1, 1), *tensors, None)
-    # Of a model whose configuration does not tell of it.
+    # Of a model whose configuration and weights do not tell of it, so that no kernel was tried with it.
     for layout, asked, what in (
         (Varlen.of([3], CPU), {"softcap": 9.0}, "a cap of scores"),
+        (Varlen.of([3], CPU), {"s_aux": torch.zeros(2)}, "sinks"),
         (AscendVarlen.of([3], CPU), {"softcap": 9.0}, "a cap of scores"),
         (AscendVarlen.of([3], CPU), {"s_aux": torch.zeros(2)}, "sinks"),
     ):

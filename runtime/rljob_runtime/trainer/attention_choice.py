@@ -96,6 +96,8 @@ def choose_attention(
     if heads.capped or (heads.sunk and name != "varlen"):
         why = f"kernels of {device.type} have no {'caps of scores' if heads.capped else 'sinks'}"
         return AttentionChoice("rectangles", why, Rectangles.of)
+    if heads.sunk and kernel == Varlen.of:
+        kernel = Varlen.with_sinks
     forms = {"": packed_form(kernel)}
     if shared:
         forms[" with fewer queries than keys"] = shared_form(name)

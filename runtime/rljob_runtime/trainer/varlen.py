@@ -49,15 +49,22 @@ class Varlen:
     runs: Runs
     told: bool = False
     """As of `varlen_attention`."""
+    sunk: bool = False
+    """Whether it takes sinks."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Varlen":
         """The layout of samples of these lengths, one after the other."""
         return cls(Runs.of(lengths, device), wants_to_be_told())
 
+    @classmethod
+    def with_sinks(cls, lengths: Sequence[int], device: torch.device) -> "Varlen":
+        """The same for a model with sinks."""
+        return cls(Runs.of(lengths, device), wants_to_be_told(), sunk=True)
+
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        _check(call, sinks=True)
+        _check(call, sinks=self.sunk)
         # From (1, heads, tokens, size) to (tokens, heads, size).
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
         how = call.scaling, call.window, self.told, call.sinks

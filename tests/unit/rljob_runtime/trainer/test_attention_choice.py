@@ -24,6 +24,7 @@ from rljob_runtime.trainer.attention_choice import (
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.segments import Segments
 from rljob_runtime.trainer.varlen import Runs, Varlen
+from tests.support.runtime import varlen_on_cpu
 
 CPU = torch.device("cpu")
 HEADS = Heads(4, 2, 32, (8,))
@@ -126,6 +127,14 @@ def test_values_of_another_size_than_keys(monkeypatch: pytest.MonkeyPatch) -> No
     assert choose_attention(CPU, torch.bfloat16, latent).why.endswith("must be of one size")
 
 
+def test_a_model_with_sinks_has_the_layout_that_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernel(monkeypatch, Varlen.of)
+    with varlen_on_cpu.installed():
+        sunk = choose_attention(CPU, torch.bfloat16, replace(HEADS, sunk=True))
+        plain = choose_attention(CPU, torch.bfloat16, HEADS)
+    assert (sunk.lay_out, plain.lay_out) == (Varlen.with_sinks, Varlen.of)
+
+
 def test_a_kernel_that_raises_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     # There is no FlashAttention on a CPU.
     with_kernel(monkeypatch, Varlen.of)
@@ -218,6 +227,7 @@ def test_heads_of_a_model() -> None:
 def test_varlen_on_a_gpu(heads: Heads) -> None:
     device = torch.device("cuda")
     for window in (None, *heads.windows):
-        for form in (packed_form(Varlen.of), shared_form("varlen")):
+        whole = Varlen.with_sinks if heads.sunk else Varlen.of
+        for form in (packed_form(whole), shared_form("varlen")):
             assert difference(form, device, torch.bfloat16, heads, window) < 0.02
     assert choose_attention(device, torch.bfloat16, heads, shared=True).name == "varlen"

@@ -39,14 +39,14 @@ def results(attend, scaling: float | None, window: int | None) -> list[Tensor]: 
 def test_results_and_gradients_are_those_of_blocks(scaling: float | None, window: int | None) -> None:
     exact = results(Rectangles.of(LENGTHS, CPU).attend, scaling, window)
     with varlen_on_cpu.installed():
-        found = results(Varlen.of(LENGTHS, CPU).attend, scaling, window)
+        found = results(Varlen.with_sinks(LENGTHS, CPU).attend, scaling, window)
     for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_it_can_be_part_of_a_compiled_layer() -> None:
     """Which takes the kernel's sums for float32, as they are on a GPU."""
-    layout = Varlen.of(LENGTHS, CPU)
+    layout = Varlen.with_sinks(LENGTHS, CPU)
     with varlen_on_cpu.installed():
         eager = results(layout.attend, None, 3)
         found = results(torch.compile(layout.attend, backend="aot_eager", fullgraph=True), None, 3)
@@ -58,4 +58,4 @@ def test_a_cap_is_refused() -> None:
     query, key, value, sinks, _ = drawn()
     call = AttentionCall(torch.nn.Module(), query, key, value, None, None, 2.0, sinks)
     with pytest.raises(UnsupportedModel, match=r"a cap of scores.*attention: rectangles"):
-        Varlen.of(LENGTHS, CPU).attend(call)
+        Varlen.with_sinks(LENGTHS, CPU).attend(call)
