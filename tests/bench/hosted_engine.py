@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.rollout import VllmEngine as VllmOptions
-from rljob_runtime.engines import vllm_compat, vllm_scheduler
+from rljob_runtime.engines import vllm_compat, vllm_configured, vllm_scheduler
 from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import Engine, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
@@ -121,12 +121,13 @@ class Hosted:
         """Returns what is to be known of each engine."""
         os.environ.update(self._setup.environment)
 
-        def changed(shape: Any) -> dict[str, Any]:
-            both = {**arguments(shape), **self._other}
+        def changed(*given: Any) -> dict[str, Any]:
+            both = {**arguments(*given), **self._other}
             return {name: value for name, value in both.items() if value is not None}
 
-        for name, value in {"arguments": changed, "FACTORY": f"{__name__}.scheduler"}.items():
-            setattr(vllm_compat, name, value)
+        # Not as assignments, which a checker of types would refuse.
+        setattr(vllm_configured, "arguments", changed)  # noqa: B010
+        setattr(vllm_compat, "FACTORY", f"{__name__}.scheduler")  # noqa: B010
         begin = time.monotonic()
         await self._engine.start(0)
         seconds = round(time.monotonic() - begin)

@@ -45,10 +45,10 @@ import transformers
 from safetensors.torch import load_file
 
 from rljob_api.rollout import VllmEngine as VllmOptions
-from rljob_runtime.engines import vllm_compat
+from rljob_runtime.engines import vllm_compat, vllm_configured
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.engines.vllm_shape import VllmShape, arguments
+from rljob_runtime.engines.vllm_shape import arguments
 from rljob_runtime.engines.vllm_staging_verbs import PutIn
 from rljob_runtime.samples import Generation
 from tests.bench import step_clock
@@ -264,10 +264,10 @@ async def with_engine(
 def one_step_at_a_time() -> Iterator[None]:
     """Engines that are made in the body schedule a step once the one before has ended."""
 
-    def changed(shape: VllmShape) -> dict[str, Any]:
-        return {**arguments(shape), "async_scheduling": False}
+    def changed(*given: Any) -> dict[str, Any]:
+        return {**arguments(*given), "async_scheduling": False}
 
-    with patch.object(vllm_compat, "arguments", changed):
+    with patch.object(vllm_configured, "arguments", changed):
         yield
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vllm.triton_utils import HAS_TRITON
 
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.torch_sampling import restrict
@@ -67,3 +68,41 @@ def test_checked_drafts_have_the_distribution_of_the_model(rules: Sampling) -> N
     for draft in range(vocabulary):
         share = kept[draft::vocabulary].double().mean()
         assert abs(share - expected[0, draft]) < 0.04, "a draft is kept as often as the model draws it"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not HAS_TRITON, reason="vLLM checks drafts that are made on a device with Triton")
+def test_drafts_that_a_device_made_have_the_distribution_of_the_model() -> None:
+    """The check of vLLM's newer model runner: of each request two drafts, some likely and some not."""
+    from vllm.platforms import current_platform
+    from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
+
+    device, vocabulary = current_platform.device_type, 8
+    requests = 800 if device == "cpu" else 40_000
+    torch.manual_seed(0)
+    logits = torch.randn(3, vocabulary)
+    expected = logits.softmax(-1)
+    drafts = torch.arange(requests * 2).reshape(-1, 2) // 2 % vocabulary
+    rows = torch.arange(requests, dtype=torch.int32, device=device)
+    places = torch.arange(3, dtype=torch.int32, device=device)
+    drawn, counts = rejection_sample(
+        target_logits=logits.repeat(requests, 1).to(device),
+        draft_logits=None,
+        # The token before, and the drafts.
+        draft_sampled=torch.nn.functional.pad(drafts, (1, 0)).flatten().int().to(device),
+        cu_num_logits=3 * torch.arange(requests + 1, dtype=torch.int32, device=device),
+        pos=places.repeat(requests).long() + 5,
+        idx_mapping=rows,
+        expanded_idx_mapping=rows.repeat_interleave(3),
+        expanded_local_pos=places.repeat(requests),
+        temperature=torch.ones(requests, device=device),
+        seed=torch.randint(2**62, (requests,)).to(device),
+        num_speculative_steps=2,
+    )
+    drawn, counts = drawn.cpu(), counts.cpu()
+    for place, probabilities in enumerate(expected):
+        # 40 is exceeded once in a million times (7 degrees of freedom).
+        assert deviation(drawn[counts > place, place], probabilities) < 40
+        if place < 2:
+            kept = drawn[:, place] == drafts[:, place]
+            assert torch.equal(kept & (counts > place), counts > place + 1)

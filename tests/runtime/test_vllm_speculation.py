@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
+from vllm.triton_utils import HAS_TRITON
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.fake import FakeEngine
@@ -52,8 +53,19 @@ __all__ = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def subject(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Subject]:
+ON_DEVICE = HAS_TRITON
+"""Whether vLLM has what its newer model runner needs, so that drafts are made on the device."""
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[True, False] if ON_DEVICE else [True],
+    ids=lambda may: "device" if may and ON_DEVICE else "cpu",
+)
+async def subject(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Subject]:
     folder = sharp_model(tmp_path_factory.mktemp("speculation") / "model")
     device = vllm_device()
     options = device.pop("options", VllmOptions()).model_dump(by_alias=True) | {
@@ -65,9 +77,11 @@ async def subject(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sub
         }
     }
     engine = VllmEngine(
-        "drafting", folder, Sampling(), SLOTS, LENGTH, options=VllmOptions.model_validate(options), **device
-    )
+        "drafting", folder, Sampling(), SLOTS, LENGTH, options=VllmOptions.model_validate(options), **device,
+        device_drafts=request.param,
+    )  # fmt: skip
     async with started(engine, version=3) as engine:
+        assert engine._live_core().drafts_on_device == (ON_DEVICE and request.param)
         yield Subject(engine, folder)
 
 
@@ -101,15 +115,17 @@ async def test_drafts_come_from_finished_siblings(subject: Subject) -> None:
     """Pairs of requests go on from the same tokens: to one they are a prompt of its own, to the other the
     prompt and the first tokens of a response that finished."""
     await sharpen(subject)
-    drafted = {"alone": 0, "with a sibling": 0}
+    kept = {"alone": 0, "with a sibling": 0}
+    surest = Sampling(temperature=0)
     for asked in [subject.ask(max_tokens=8) for _ in range(12)]:
-        got = await subject.engine.submit(asked)
+        got = await subject.engine.submit(msgspec.structs.replace(asked, sampling=surest))
         begun = np.concatenate([asked.tokens, got.tokens[:3]])
         for case, generated in (("alone", 0), ("with a sibling", 3)):
-            before, _ = await counts(subject)
-            await subject.engine.submit(Request(f"{asked.request_id} {case}", begun, 4, 0, generated))
-            drafted[case] += (await counts(subject))[0] - before
-    assert drafted["with a sibling"] >= drafted["alone"] + 6
+            _, before = await counts(subject)
+            again = Request(f"{asked.request_id} {case}", begun, 5, 0, generated, sampling=surest)
+            await subject.engine.submit(again)
+            kept[case] += (await counts(subject))[1] - before
+    assert kept["with a sibling"] >= kept["alone"] + 12
 
 
 class Elsewhere(FakeEngine):

@@ -21,14 +21,16 @@ from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
+from rljob_runtime.engines.vllm_configured import configured
 from rljob_runtime.engines.vllm_counters import SchedulerCounters
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
+from rljob_runtime.engines.vllm_drafting import COUNTS, START
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, holds
 from rljob_runtime.engines.vllm_inspection import inspect_here
 from rljob_runtime.engines.vllm_prefills import FACTORY as DELAYING
 from rljob_runtime.engines.vllm_prefills import delays
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
-from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
+from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape
 from rljob_runtime.engines.vllm_silent_logger import silent_logger
 from rljob_runtime.engines.vllm_staging_verbs import StagingVerbs, swap_obstacle
 from rljob_runtime.site.large_imports import large_imports
@@ -74,7 +76,6 @@ class VllmCore(StagingVerbs):
         """What ended the engine core, where something was raised in it; see there."""
         with self._start.part("imports"), large_imports():
             from vllm.config.weight_transfer import WeightTransferConfig
-            from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.lora.request import LoRARequest
             from vllm.sampling_params import RequestOutputKind, SamplingParams
             from vllm.usage.usage_lib import UsageContext
@@ -95,12 +96,9 @@ class VllmCore(StagingVerbs):
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
         with self._start.part("core"), early.offered():
+            configuration, self.drafts_on_device = configured(shape, transfer, factory)
             self._llm: Any = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(
-                    **arguments(shape),
-                    weight_transfer_config=transfer,
-                    scheduler_cls=factory,
-                ),
+                configuration,
                 # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes
                 # for batches of prompts. For servers it takes fewer, so that answers begin sooner.
                 usage_context=UsageContext.LLM_CLASS,
@@ -240,6 +238,10 @@ class VllmCore(StagingVerbs):
     async def start_drafting(self, options: Speculation) -> None:
         """Draft from now on; once, before the first request."""
         await self._llm.collective_rpc("start_drafting", args=(options.model_dump(by_alias=True),))
+        if self.drafts_on_device:
+            await self._client.call_utility_async(
+                START, options.draft_tokens, options.minimum_chance, options.at_most_running
+            )
 
     async def learn(self, texts: list[Siblings]) -> None:
         """Draft from these responses."""
@@ -247,6 +249,9 @@ class VllmCore(StagingVerbs):
 
     async def drafting_counts(self) -> tuple[int, int]:
         """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
+        if self.drafts_on_device:
+            drafted, accepted = await self._client.call_utility_async(COUNTS)
+            return drafted, accepted
         [drafted, accepted], *_ = await self._llm.collective_rpc("drafting_counts")
         return drafted, accepted
 

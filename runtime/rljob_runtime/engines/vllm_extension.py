@@ -22,6 +22,7 @@ from rljob_runtime.engines.drafter import Drafter
 from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.plain_experts import keep_experts_plain
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
+from rljob_runtime.engines.vllm_device_drafts import Speculator, draft_on_device
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
 """Environment variable with the id of the process that the engine belongs to."""
@@ -71,6 +72,16 @@ class WeightLoader(StagingWorker, TimedStart):
         speculation = Speculation.model_validate(options)
         kept = speculation.suffix.kept_tokens if speculation.suffix is not None else 0
         runner = self.model_runner
+        if self.vllm_config.speculative_config is None:
+            speculator = Speculator(
+                runner,
+                speculation.draft_tokens,
+                speculation.minimum_match,
+                speculation.at_most_running,
+                kept,
+            )
+            draft_on_device(runner, speculator, speculation.draft_tokens)
+            return
         if self.device.type == "cpu":
             repair_rejection_sampler()
         drafter = Drafter(
@@ -83,12 +94,15 @@ class WeightLoader(StagingWorker, TimedStart):
 
     def learn(self: Any, texts: list[Siblings]) -> None:
         """Draft from these responses."""
+        runner = self.model_runner
+        drafter = runner.speculator if self.vllm_config.speculative_config is None else runner.drafter
         for prompt, responses in texts:
             for response in responses:
-                self.model_runner.drafter.learn(prompt, response)
+                drafter.learn(prompt, response)
 
     def drafting_counts(self: Any) -> tuple[int, int]:
-        """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
+        """Drafted tokens that were checked, and tokens of these that were kept, since the start; of drafts
+        that are made on the CPU."""
         counts: tuple[int, int] = self.model_runner.drafter.counts()
         return counts
 

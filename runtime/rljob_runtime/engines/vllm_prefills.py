@@ -20,6 +20,7 @@ from typing import Any
 from rljob_runtime.engines.prefill_gate import PrefillGate, Queue
 from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_plain_steps import Continuing
+from rljob_runtime.engines.vllm_drafting import Drafting
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 from rljob_runtime.engines.vllm_swap import names
 
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 def scheduler(**arguments: Any) -> Any:
     """As `vllm_scheduler.scheduler`, with prompts that wait."""
-    return made_of((Delaying, Sparing, Continuing, Holding), arguments)
+    return made_of((Delaying, Sparing, Drafting, Continuing, Holding), arguments)
 
 
 class Delaying:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.engines import vllm_drafting
 from rljob_runtime.engines.held_outputs import HeldOutputs
 from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_plain_steps import Continuing
@@ -41,7 +42,7 @@ core's name of the request. What is kept stays, so that nobody waits for it."""
 
 def scheduler(**arguments: Any) -> Any:
     """The scheduler that vLLM would make from these arguments, with outputs that wait."""
-    return made_of((Sparing, Continuing, Holding), arguments)
+    return made_of((Sparing, vllm_drafting.Drafting, Continuing, Holding), arguments)
 
 
 def made_of(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:
@@ -52,6 +53,8 @@ def made_of(parts: tuple[type, ...], arguments: dict[str, Any]) -> Any:
     setattr(EngineCoreProc, FLUSH, _flush)
     setattr(EngineCoreProc, PAUSE_AND_COUNT, _pause_and_count)
     setattr(EngineCoreProc, SWAP, swap)
+    setattr(EngineCoreProc, vllm_drafting.START, vllm_drafting.start)
+    setattr(EngineCoreProc, vllm_drafting.COUNTS, vllm_drafting.counts)
     # Before vLLM makes the sockets, and with the scheduler by which messages become large.
     copy_what_is_sent(EngineCoreProc)
     config = copy.copy(arguments["vllm_config"].scheduler_config)

@@ -65,6 +65,8 @@ class VllmShape:
     hold_outputs: bool = True
     """Whether tokens and log-probabilities wait in the engine core until they are asked for, where this vLLM
     can do so."""
+    device_drafts: bool = False
+    """Whether drafts are made on the device, where this vLLM can do so."""
     kv_cache_bytes: int | None = None
     """Memory of the KV cache on an accelerator; None: what vLLM finds to be left of the engine's part of the
     memory, for which it must be the only one that takes memory meanwhile."""
@@ -99,8 +101,9 @@ def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
     return early | {"VLLM_RPC_BASE_PATH": str(sockets)}
 
 
-def arguments(shape: VllmShape) -> dict[str, Any]:
-    """Keyword arguments of `AsyncEngineArgs`."""
+def arguments(shape: VllmShape, drafts_on_device: bool = False) -> dict[str, Any]:
+    """Keyword arguments of `AsyncEngineArgs`; `drafts_on_device`: vLLM is told of no drafts, for its ranks
+    make them on the device (`vllm_device_drafts`)."""
     options, cpu = shape.options, shape.accelerator == "cpu"
     additional = dict(options.additional_config)
     if shape.accelerator == "ascend":
@@ -139,13 +142,13 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
         }
         if shape.adapters.layers:
             chosen["lora_target_modules"] = list(shape.adapters.layers)
-    if options.speculation is not None:
+    if options.speculation is not None and not drafts_on_device:
         chosen["speculative_config"] = {
             "method": "custom_class",
             "model": PROPOSER,
             "num_speculative_tokens": options.speculation.draft_tokens,
         }
-    if (sizes := _capture_sizes(shape)) is not None:
+    if (sizes := _capture_sizes(shape, drafts_on_device)) is not None:
         chosen["compilation_config"] = {"cudagraph_capture_sizes": sizes}
     if cpu and shape.tensor_parallel == 1:
         # The model runs in the engine core's process. By its short name "uni" vLLM overrules it on CPUs, to
@@ -161,7 +164,7 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     return chosen
 
 
-def _capture_sizes(shape: VllmShape) -> list[int] | None:
+def _capture_sizes(shape: VllmShape, drafts_on_device: bool) -> list[int] | None:
     """Batch sizes with a graph; None: as the platform chooses."""
     options = shape.options
     if options.capture_sizes is not None:
@@ -169,7 +172,8 @@ def _capture_sizes(shape: VllmShape) -> list[int] | None:
     # vllm-ascend fits the number of its graphs to what the device's streams can hold.
     if options.enforce_eager or shape.accelerator == "ascend":
         return None
-    drafts = 0 if options.speculation is None else options.speculation.draft_tokens
+    # On the device they are for steps of few requests, which are not as large as full ones.
+    drafts = 0 if options.speculation is None or drafts_on_device else options.speculation.draft_tokens
     most = options.max_batched_tokens
     sizes = capture_sizes(shape.max_running, drafts)
     return [size for size in sizes if most is None or size <= most]

@@ -55,16 +55,23 @@ class Steps:
         caching: bool = True,
         drafts: int = 0,
         second_runner: bool = False,
+        records: bool = False,
     ) -> None:
         """`requests` run at most; `tokens`: the most of a step; `longest`: of a prompt and its response;
         `caching`: whether prompts are looked up; `drafts`: tokens that a step may try of each request that
-        generates, of which any number is kept, and slots beyond them; not with the asynchronous one;
-        `second_runner`: as for vLLM's second model runner, which CPUs do not have."""
+        generates, and slots beyond them; not with the asynchronous one, whose parts may ask for some. Of what
+        is tried any number is kept. The log-probability of token n is -n. `second_runner`: as for vLLM's
+        second model runner, which CPUs do not have; `records`: whether `drawn` and `left` are kept."""
         self.sent: dict[int, Any] = {}
         """What the last step that was processed sends, by front end."""
         self._under_way: deque[tuple[Any, list[bool]]] = deque()
         """Each step with whether it draws, by its requests."""
         self._made = 0
+        self._records = records
+        self.drawn: dict[str, list[int]] = {}
+        """By request, all tokens that it was given."""
+        self.left: dict[str, tuple[list[int], list[float]]] = {}
+        """By request, the tokens and log-probabilities that have left the scheduler."""
         self._asynchronous, self._drafts = asynchronous, drafts
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK, sha256)
@@ -101,27 +108,36 @@ class Steps:
         if not asked.total_num_scheduled_tokens:
             return
         names = list(asked.num_scheduled_tokens)
-        drafts = [asked.scheduled_spec_decode_tokens.get(name, ()) for name in names]
-        rows = np.zeros((len(names), 1), np.int32)
-        # Of each row another one.
-        log_probs = -np.arange(self._made, self._made + len(names), dtype=np.float32)[:, None]
+        tried = [len(asked.scheduled_spec_decode_tokens.get(name, ())) for name in names]
+        # Of a token's own number: the blocks of no two requests are alike by their responses.
+        drawn = [
+            [self._token() for _ in range(1 + self._made % (1 + count))] if draw else []
+            for draw, count in zip(draws, tried, strict=True)
+        ]
         outputs = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: row for row, name in enumerate(names)},
-            # Of a token's own number: the blocks of no two requests are alike by their responses.
-            sampled_token_ids=[
-                [self._token() for _ in range(1 + self._made % (1 + len(drafted)))] if draw else []
-                for draw, drafted in zip(draws, drafts, strict=True)
-            ],
-            logprobs=LogprobsLists(rows, log_probs, rows[:, 0], None),
+            sampled_token_ids=drawn,
+            logprobs=_log_probs(drawn, tried),
             prompt_logprobs_dict={},
             pooler_output=[],
         )
         self.sent = self.scheduler.update_from_output(asked, outputs)
+        if self._records:
+            self._record(names, drawn)
         if self._drafts:
             for request in self.scheduler.running:
                 if not request.is_prefill_chunk:
                     request.spec_token_ids = [1] * self._drafts
+
+    def _record(self, names: Sequence[str], drawn: Sequence[Sequence[int]]) -> None:
+        for name, tokens in zip(names, drawn, strict=True):
+            self.drawn.setdefault(name, []).extend(tokens)
+        for step in self.sent.values():
+            for output in step.outputs:
+                left, log_probs = self.left.setdefault(output.request_id, ([], []))
+                left += output.new_token_ids
+                log_probs += output.new_logprobs.logprobs.reshape(-1).tolist()
 
     def abort(self, name: str) -> None:
         from vllm.v1.request import RequestStatus
@@ -136,6 +152,20 @@ class Steps:
     def _token(self) -> int:
         self._made += 1
         return self._made % 60
+
+
+def _log_probs(drawn: list[list[int]], tried: list[int]) -> LogprobsLists:
+    """As the model runner gives them: a row for each token of a request's that may be drawn in the step."""
+    begins = np.cumsum([0, *(1 + count for count in tried)])
+    rows = np.zeros((begins[-1], 1), np.float32)
+    for begin, tokens in zip(begins.tolist(), drawn, strict=False):
+        rows[begin : begin + len(tokens), 0] = [-token for token in tokens]
+    return LogprobsLists(
+        np.zeros(rows.shape, np.int32),
+        rows,
+        np.zeros(len(rows), np.int32),
+        begins.tolist() if any(tried) else None,
+    )
 
 
 def _arguments(

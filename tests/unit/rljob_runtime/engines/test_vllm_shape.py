@@ -119,6 +119,11 @@ def test_arguments(built: VllmShape, expected: dict[str, object]) -> None:
     assert {name: chosen.get(name) for name in expected} == expected
 
 
+def test_vllm_is_told_nothing_of_drafts_that_ranks_make_on_their_devices() -> None:
+    drafting = shape("nvidia", speculation=Speculation.model_validate({"suffix": {}, "draftTokens": 5}))
+    assert arguments(drafting, drafts_on_device=True) == arguments(shape("nvidia"))
+
+
 def test_environment_on_cpus_binds_threads_and_compiles_nothing() -> None:
     on_cpu, on_gpu = environment(shape("cpu"), 42, SOCKETS), environment(shape("nvidia"), 42, SOCKETS)
     assert on_cpu.items() - on_gpu.items() == {
