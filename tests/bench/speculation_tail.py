@@ -2,7 +2,9 @@
 
 Batches of groups with long-tailed lengths run without speculation (the baseline), with drafts from each
 response's own text (ngram), and with drafts from finished siblings too (suffix), with the same prompts and
-lengths.
+lengths. On a GPU all of it runs twice: with drafts that are made on the CPU, for which vLLM gives up
+asynchronous scheduling, and with drafts that are made on the device. It ends with an error where vLLM cannot
+make them there.
 The tail begins when 90 % of a batch's responses have ended; before it nothing is drafted.
 
 How much of the drafts is kept depends on the texts. There is no trained model here, so texts are made by one
@@ -11,9 +13,10 @@ head is scaled: the larger the scale, the surer it is of its next token and the 
 Each scale stands for a share of kept drafts, which the figures name; what share a model has must be measured
 with that model.
 
-On a machine with an NVIDIA GPU model and batches are larger, and the file is speculation_tail_cuda.json. With
-`--wide` the model is eight layers as wide as a 70 B model's: steps of few requests are then bound by reading
-weights, not by launches. It takes 60 GB of main memory, and a GPU with 78 GiB.
+On a machine with an NVIDIA GPU model and batches are larger, and the file is speculation_tail_cuda.json. One
+run prints the tokens/s of the tail without speculation, with drafts of the CPU and with those of the device.
+With `--wide` the model is eight layers as wide as a 70 B model's: steps of few requests are then bound by
+reading weights, not by launches. It takes 60 GB of main memory, and a GPU with 78 GiB.
 
     python -m tests.bench.speculation_tail [--wide] [--out FOLDER]
 """
@@ -74,7 +77,21 @@ ON_CPU = Size(8, 3, 40, 440, 256, 4, 512, "float32", (4.0, 24.0, 128.0))
 ON_CUDA = Size(32, 3, 200, 2048, 1024, 16, 151936, "bfloat16", (24.0, 128.0))
 WIDE = Size(32, 3, 200, 2048, 8192, 8, 151936, "bfloat16", (24.0, 128.0))
 
-MODES: dict[str, dict[str, Any] | None] = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to draft."""
+
+    drafts: dict[str, Any] | None = None
+    """Which; None: none."""
+    on_device: bool = False
+
+
+MODES = {"without": Mode(), "ngram": Mode({"ngram": {}}), "suffix": Mode({"suffix": {}})}
+ON_DEVICE = {
+    "ngram on the device": Mode({"ngram": {}}, True),
+    "suffix on the device": Mode({"suffix": {}}, True),
+}
 
 
 @dataclass
@@ -180,7 +197,8 @@ async def run(engine: VllmEngine, asked: list[Request], drafts: bool) -> Batch:
 
 async def measure(size: Size, mode: str, folders: list[Path]) -> list[list[Batch]]:
     """By scale, the batches of one engine."""
-    cuda, drafts = torch.cuda.is_available(), MODES[mode]
+    cuda, chosen = torch.cuda.is_available(), (MODES | ON_DEVICE)[mode]
+    drafts = chosen.drafts
     speculation = None if drafts is None else drafts | {"atMostRunning": size.requests // 8}
     options = {"gpuMemoryUtilization": 0.7} | ({"speculation": speculation} if speculation else {})
     engine = VllmEngine(
@@ -192,9 +210,12 @@ async def measure(size: Size, mode: str, folders: list[Path]) -> list[list[Batch
         size.dtype,
         VllmOptions.model_validate(options),
         "nvidia" if cuda else "cpu",
+        device_drafts=chosen.on_device,
     )
     found = []
     async with started(engine):
+        if engine._live_core().drafts_on_device != chosen.on_device:
+            raise SystemExit("vLLM cannot make drafts on this device; the engine's log says why")
         for version, folder in enumerate(folders):
             await load(engine, version + 1, folder)
             warm = [structs.replace(one, max_tokens=40) for one in requests(size, 1000)]
@@ -264,12 +285,14 @@ def parity(folders: list[Path], found: dict[str, list[list[Batch]]]) -> list[Fig
     beside those without."""
     return [
         Figure(
-            f"suffix, {folder.name}: mean |engine - trainer| log-probability",
+            f"{mode}, {folder.name}: mean |engine - trainer| log-probability",
             apart(folder, folders[0], drafted),
             "nats",
             apart(folder, folders[0], plain),
         )
-        for folder, drafted, plain in zip(folders, found["suffix"], found["without"], strict=True)
+        for mode in found
+        if mode.startswith("suffix")
+        for folder, drafted, plain in zip(folders, found[mode], found["without"], strict=True)
     ]
 
 
@@ -287,7 +310,7 @@ def main() -> None:
     try:
         folders = model(size, root)
         found: dict[str, list[list[Batch]]] = {}
-        for mode in MODES:
+        for mode in MODES | ON_DEVICE if cuda else MODES:
             found[mode] = asyncio.run(measure(size, mode, folders))
             record(file, figures(size, found), options.out, show=False)
         record(file, figures(size, found) + parity(folders, found), options.out)
