@@ -39,8 +39,7 @@ class Speculation(OneOf):
     """Fewest tokens at a response's end that must be found again for a draft."""
     minimum_chance: float = Field(default=0.2, gt=0, lt=1)
     """Chance of being kept that a token must have to be drafted, by the engine's own count of what it kept so
-    far: after runs of that length where drafts are made on the CPU, of all that it tried where they are made
-    on the accelerator. A drafted token that is not kept was computed in vain."""
+    far after runs of that length. A drafted token that is not kept was computed in vain."""
     at_most_running: int = Field(default=8, ge=1, le=65536)
     """Draft only while an engine runs no more requests than this: with many, an accelerator has no time left
     over to check drafts."""
@@ -75,10 +74,8 @@ class VllmEngine(Model):
     times of its steps. Worth a quarter more tokens where hundreds of requests run and others always wait, and
     nothing where few do. Of no effect on Ascend."""
     speculation: Speculation | None = None
-    """Several tokens a step for the last, long responses of a batch. Default: off. Drafts are made on the
-    accelerator where vLLM runs the model with its newer model runner; the rest of the batch then runs as
-    without. Elsewhere they are made on the CPU, the log says why, and it costs the rest of the batch
-    something: vLLM prepares no step while the last one runs."""
+    """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
+    batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""
     additional_config: dict[str, Any] = Field(default_factory=dict)
     """Passed to the platform plug-in. vllm-ascend needs {"rl_config": {"enabled": true}} for weight updates;
     `accelerator: ascend` sets that."""

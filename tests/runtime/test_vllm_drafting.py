@@ -10,19 +10,21 @@ from vllm.triton_utils import HAS_TRITON
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from rljob_api.rollout import Speculation
+from rljob_runtime.engines import vllm_plain_steps
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_configured import configured
 from rljob_runtime.engines.vllm_drafting import Drafting
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_scheduler import FACTORY, Holding
 from rljob_runtime.engines.vllm_shape import VllmShape
-from tests.runtime.test_vllm_blocks import kept, told
 from tests.support.runtime.tiny_models import tiny_model, vllm_device
 from tests.support.runtime.vllm_schedulers import Steps
+from tests.support.runtime.vllm_told import kept, told
 
 LONGEST, DRAFT, AT_MOST = 160, 3, 4
 SIZES: dict[str, Any] = {"requests": 8, "tokens": 64, "longest": LONGEST}
-PARTS = (Sparing, Drafting, Holding)
+PARTS = (Sparing, Drafting, Continuing, Holding)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("drafting") / "model", tied=True)
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_plain_steps, "_FEWEST", 1)
+
+
 def drafting(model: Path, parts: tuple[type, ...] = PARTS, chance: float = 0.05, **named: Any) -> Steps:
-    steps = Steps(model, parts, **SIZES | {"blocks": 200} | named)
+    steps = Steps(model, parts, **SIZES | {"blocks": 200, "records": True} | named)
     steps.scheduler.start_drafting(DRAFT, chance, AT_MOST)
     return steps
 
@@ -155,9 +162,9 @@ def test_where_drafts_are_made_is_chosen_and_told(
         model, Sampling(), 4, LONGEST, "float32", options, device["accelerator"], 1, 1, 0, device_drafts=may
     )
     with caplog.at_level(logging.INFO, "rljob_runtime"):
-        config, chosen = configured(shape, None, factory)
+        asked, chosen = configured(shape, None, factory)
     ours = [record.message for record in caplog.records if record.name.startswith("rljob_runtime")]
     assert (chosen, ours) == (on_device, said)
-    told = config.speculative_config
+    told = asked.speculative_config
     assert (told is None) == (drafts is None or on_device)
-    assert told is None or told.method == "custom_class"
+    assert told is None or told["method"] == "custom_class"

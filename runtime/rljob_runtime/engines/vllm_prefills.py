@@ -19,8 +19,8 @@ from typing import Any
 
 from rljob_runtime.engines.prefill_gate import PrefillGate, Queue
 from rljob_runtime.engines.vllm_blocks import Sparing
-from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_drafting import Drafting
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 from rljob_runtime.engines.vllm_swap import names
 

@@ -266,8 +266,8 @@ def _slow_drafts(job: RLJob) -> Iterator[Problem]:
         yield Problem(
             (*_TRAINING, "rollout", "engine", "vllm", "speculation"),
             "made every model that was tried slower on a GPU (docs/measurements.md): vLLM gives up "
-            "asynchronous scheduling and full CUDA graphs for drafts that are made on the CPU, and those "
-            "of the device were not measured. Take it out, unless your own model is faster with it",
+            "asynchronous scheduling and full CUDA graphs for it. Take it out, unless your own model is "
+            "faster with it",
         )
 
 
