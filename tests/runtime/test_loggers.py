@@ -25,7 +25,8 @@ def log(folder: Path, loggers: dict[str, object], steps: range) -> Forwarder:
     config = Loggers.model_validate({**loggers, "timeoutSeconds": SECONDS})
     (logger,) = open_loggers(config, "math", folder)
     for step in steps:
-        logger.send(step, 1000.0 + step, {"train/loss": step / 2, "source_reward/code": 1.0})
+        values = {"train/loss": step / 2, "source_reward/code": 1.0, "evaluation/gsm8k/pass@1": 0.5}
+        logger.send(step, 1000.0 + step, values)
     close_all([logger], SECONDS)
     assert (logger.failures, logger.lost) == (0, 0)
     return logger
@@ -72,6 +73,8 @@ def test_mlflow_goes_on_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (step, step / 2, (1000 + step) * 1000) for step in (0, 1, 2, 2, 3, 4)
     ]
     assert {each.value for each in client.get_metric_history(run.info.run_id, "source_reward/code")} == {1.0}
+    found = client.get_metric_history(run.info.run_id, "evaluation/gsm8k/pass_at_1")
+    assert [each.value for each in found] == [0.5] * 6
 
 
 @needs("wandb")

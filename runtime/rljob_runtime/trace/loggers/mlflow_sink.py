@@ -7,6 +7,7 @@ from typing import Any
 
 from rljob_api.loggers import MlflowLogger
 from rljob_runtime.trace.loggers.backlog import Point
+from rljob_runtime.trace.loggers.mlflow_names import mlflow_name
 
 _A_REQUEST = 1000
 """Most values in a request, by MLflow's REST API."""
@@ -44,7 +45,7 @@ class MlflowSink:
         from mlflow.entities import Metric
 
         metrics = (
-            Metric(name, value, round(point.time * 1000), point.step)
+            Metric(mlflow_name(name), value, round(point.time * 1000), point.step)
             for point in points
             for name, value in point.values.items()
         )

@@ -160,6 +160,12 @@ def test_mlflow_gets_all_values_and_the_run_goes_on(
     assert [name for name, _ in mlflow.calls] == ["client", "update_run", "log_batch", "set_terminated"]
 
 
+def test_mlflow_gets_names_that_it_takes(tmp_path: Path, mlflow: Mlflow) -> None:
+    run(tmp_path, {"mlflow": {"experiment": "known"}}, [{"evaluation/gsm8k/pass@4": 0.5, "train/loss": 1.0}])
+    (batch,) = [given[1] for name, given in mlflow.calls if name == "log_batch"]
+    assert [name for name, *_ in batch] == ["evaluation/gsm8k/pass_at_4", "train/loss"]
+
+
 def test_mlflow_takes_no_more_values_at_a_time_than_its_server_does(tmp_path: Path, mlflow: Mlflow) -> None:
     run(tmp_path, {"mlflow": {"experiment": "known"}}, [{f"m{n}": float(n) for n in range(2500)}])
     batches = [given[1] for name, given in mlflow.calls if name == "log_batch"]
