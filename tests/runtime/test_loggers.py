@@ -77,6 +77,25 @@ def test_mlflow_goes_on_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [each.value for each in found] == [0.5] * 6
 
 
+@needs("mlflow")
+def test_what_mlflow_refuses_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    config = Loggers.model_validate({"mlflow": {"trackingUri": uri, "experiment": "maths"}})
+    (logger,) = open_loggers(config, "math", tmp_path)
+    for step in range(3):
+        # It takes no times before 1970.
+        logger.send(step, -1.0 if step == 1 else 1000.0, {"train/loss": 1.0})
+    close_all([logger], SECONDS)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("maths").experiment_id])
+    assert {each.step for each in client.get_metric_history(run.info.run_id, "train/loss")} == {0, 2}
+    assert (logger.lost, logger.refused, logger.trouble) == (1, 1, None)
+    assert logger.refusal is not None and "timestamp" in logger.refusal
+
+
 @needs("wandb")
 def test_wandb_without_a_key_is_a_failure_and_no_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

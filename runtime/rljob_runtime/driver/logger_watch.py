@@ -1,7 +1,7 @@
 """The loggers of a run, as a person is told of them.
 
-Guarantees: the first failure of each is told once; at the end it is told, and recorded for the report, what
-was not sent and why.
+Guarantees: the first failure of each is told once, and so is its first refusal of points; at the end it is
+told, and recorded for the report, what was not sent and why.
 """
 
 import logging
@@ -29,6 +29,8 @@ class LoggerWatch:
         self._seconds = seconds
         self._clock = clock
         self._told: set[str] = set()
+        """Loggers whose first failure was told."""
+        self._refusals_told: set[str] = set()
 
     def metrics(self) -> Mapping[str, Mapping[str, int]]:
         """Values of a step's row, by the names of the loggers; nothing without loggers."""
@@ -40,7 +42,8 @@ class LoggerWatch:
         }
 
     def news(self) -> list[str]:
-        """Loggers that failed for the first time since this was asked before, a line for each."""
+        """Loggers that failed, or refused points, for the first time since this was asked before, a line for
+        each."""
         found = []
         for logger in self.loggers:
             if logger.name not in self._told and (why := logger.trouble) is not None:
@@ -49,6 +52,12 @@ class LoggerWatch:
                     f"{logger.name}: metrics are not sent for now: {why}. Training goes on, sending is tried "
                     f"again, and {KEPT}"
                 )
+            if logger.name not in self._refusals_told and (why := logger.refusal) is not None:
+                self._refusals_told.add(logger.name)
+                found.append(
+                    f"{logger.name}: a step or evaluation is refused: {why}. It is left out there, as all "
+                    f"that are refused are; the others are sent, and {KEPT}"
+                )
         return found
 
     def close(self) -> None:
@@ -56,10 +65,18 @@ class LoggerWatch:
         close_all(self.loggers, self._seconds)
         for logger in self.loggers:
             if logger.lost:
-                why = logger.trouble or f"no answer within {self._seconds:g} s"
-                self.unsent.append(Unsent(logger.name, self._clock(), logger.lost, why))
+                self.unsent.append(Unsent(logger.name, self._clock(), logger.lost, self._why(logger)))
         for each in self.unsent:
             try:
                 append_unsent(self._folder, each)
             except OSError as error:
                 log.warning("what %s did not get is not recorded: %s", each.logger, error)
+
+    def _why(self, logger: Forwarder) -> str:
+        """Why it did not get all, in one line."""
+        others = logger.trouble or f"no answer within {self._seconds:g} s"
+        if not logger.refused:
+            return others
+        if logger.refused == logger.lost:
+            return f"refused: {logger.refusal}"
+        return f"{logger.refused:,} refused: {logger.refusal}; the others: {others}"

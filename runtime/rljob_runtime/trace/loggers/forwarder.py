@@ -1,8 +1,9 @@
 """Sends metrics to one logger, from a thread of its own.
 
 Guarantees: `send` never waits, whatever the logger does; what fails is counted, told in the log (the first
-time and whenever it works again), and tried again; `close` returns by its deadline, and says what was not
-sent. Keys do not come into the log.
+time and whenever it works again), and tried again; what the logger refuses is counted, the first refusal
+told, and holds up nothing else; `close` returns by its deadline, and says what was not sent. Keys do not come
+into the log.
 """
 
 import logging
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from rljob_runtime.trace.loggers.answers import Answer, Next, next_after
 from rljob_runtime.trace.loggers.backlog import Backlog, Point
 from rljob_runtime.trace.record.unsent_log import KEPT
 
@@ -22,14 +24,19 @@ SECRETS = ("WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD",
 
 
 class LoggerAway(Exception):
-    """The logger did not take the points; the message says why, in one line."""
+    """The logger did not see to the points, which are to be sent again; the message says why, in one line."""
+
+
+class PointsRefused(Exception):
+    """The logger takes no such points, however often they come; the message says why, in one line."""
 
 
 class Sink(Protocol):
     """A logger that can be reached. Used by one thread alone."""
 
     def log(self, points: Sequence[Point]) -> None:
-        """Hand over points, in order; whatever it raises means that they are to be sent again."""
+        """Hand over points, in order. `PointsRefused`: it does not take one of them; whatever else it raises
+        means that they are to be sent again."""
         ...
 
     def close(self) -> None:
@@ -50,18 +57,29 @@ class Forwarder:
         self._ended = False
         self._away = False
         self._trouble: str | None = None
+        self._refusal: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"logger-{name}", daemon=True)
         self._thread.start()
 
     @property
     def lost(self) -> int:
-        """Points that were not sent, for there were too many, or the job had ended."""
-        return self._backlog.lost
+        """Points that the logger does not get: it refused them, there were too many, or the job had ended."""
+        return self._backlog.lost + self._backlog.refused
+
+    @property
+    def refused(self) -> int:
+        """Those of `lost` that the logger refused."""
+        return self._backlog.refused
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the first of them was refused, in one line; None where none was."""
+        return self._refusal
 
     @property
     def unsent(self) -> int:
         """Points that the logger has not got: `lost`, and those that wait while it is away."""
-        return self._backlog.lost + (len(self._backlog) if self._away else 0)
+        return self.lost + (len(self._backlog) if self._away else 0)
 
     @property
     def trouble(self) -> str | None:
@@ -87,32 +105,23 @@ class Forwarder:
             # The thread may be in a library that does not return: it is a daemon, and ends with the process.
             self._changed.wait_for(lambda: self._ended, seconds)
             self._backlog.give_up()
-            if self._backlog.lost:
-                _log.warning(
-                    "%s: %d steps or evaluations were not sent; %s",
-                    self.name, self._backlog.lost, KEPT,
-                )  # fmt: skip
+            if self.lost:
+                _log.warning("%s: %d steps or evaluations were not sent; %s", self.name, self.lost, KEPT)
 
     def _run(self) -> None:
         sink: Sink | None = None
         try:
             while (points := self._next()) is not None:
+                answer, why = Answer.TAKEN, ""
                 try:
                     sink = sink or self._connect()
                     sink.log(points)
+                except PointsRefused as error:
+                    answer, why = Answer.REFUSED, in_words(error)
                 # Whatever a library of others raises is that logger's failure alone.
                 except Exception as error:  # noqa: BLE001
-                    if not self._away:
-                        self._trouble = in_words(error)
-                        _log.warning("%s: metrics are not sent for now: %s", self.name, self._trouble)
-                    self._away = True
-                    self._pause()
-                    continue
-                if self._away:
-                    _log.warning("%s: metrics are sent again", self.name)
-                self._away = False
-                with self._changed:
-                    self._backlog.sent()
+                    answer, why = Answer.AWAY, in_words(error)
+                self._answered(next_after(answer, len(points)), why)
             if sink is not None:
                 self._end(sink)
         finally:
@@ -127,13 +136,28 @@ class Forwarder:
             self._changed.wait_for(lambda: len(self._backlog) or self._closing)
             return self._backlog.batch() or None
 
-    def _pause(self) -> None:
-        """After a failure: until it is time to try again, or the job ends, when there is one more attempt."""
+    def _answered(self, following: Next, why: str) -> None:
+        """Tell of an attempt, and wait until it is time for what follows. `why`: how it failed, in words."""
+        away = following is Next.AGAIN_LATER
+        if away and not self._away:
+            self._trouble = why
+            _log.warning("%s: metrics are not sent for now: %s", self.name, why)
+        if self._away and not away:
+            _log.warning("%s: metrics are sent again", self.name)
+        self._away = away
         with self._changed:
-            pause = self._backlog.failed()
-            if self._closing:
-                self._backlog.give_up()
-            self._changed.wait_for(lambda: self._closing, pause)
+            if following is Next.LEAVE_OUT and self._refusal is None:
+                self._refusal = why
+                _log.warning(
+                    "%s: a step or evaluation is refused, and left out: %s; further ones are counted",
+                    self.name, why,
+                )  # fmt: skip
+            pause = self._backlog.ended(following)
+            if away:
+                # At the end of the job there is one more attempt.
+                if self._closing:
+                    self._backlog.give_up()
+                self._changed.wait_for(lambda: self._closing, pause)
 
     def _end(self, sink: Sink) -> None:
         try:
@@ -155,4 +179,4 @@ def in_words(error: BaseException, limit: int = 300) -> str:
     for name in SECRETS:
         if key := os.environ.get(name):
             text = text.replace(key, "***")
-    return text if isinstance(error, LoggerAway) else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, LoggerAway | PointsRefused) else f"{type(error).__name__}: {text}"

@@ -6,7 +6,9 @@ from itertools import islice
 from typing import Any
 
 from rljob_api.loggers import MlflowLogger
+from rljob_runtime.trace.loggers.answers import Answer, answer_of
 from rljob_runtime.trace.loggers.backlog import Point
+from rljob_runtime.trace.loggers.forwarder import PointsRefused, in_words
 from rljob_runtime.trace.loggers.mlflow_names import mlflow_name
 
 _A_REQUEST = 1000
@@ -43,6 +45,7 @@ class MlflowSink:
 
     def log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
+        from mlflow.exceptions import MlflowException
 
         metrics = (
             Metric(mlflow_name(name), value, round(point.time * 1000), point.step)
@@ -50,7 +53,12 @@ class MlflowSink:
             for name, value in point.values.items()
         )
         while batch := list(islice(metrics, _A_REQUEST)):
-            self._client.log_batch(self._run_id, metrics=batch)
+            try:
+                self._client.log_batch(self._run_id, metrics=batch)
+            except MlflowException as error:
+                if answer_of(error.get_http_status_code()) is Answer.REFUSED:
+                    raise PointsRefused(in_words(error)) from error
+                raise
 
     def close(self) -> None:
         self._client.set_terminated(self._run_id)

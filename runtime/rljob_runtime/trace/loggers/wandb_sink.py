@@ -7,7 +7,7 @@ from typing import Any
 
 from rljob_api.loggers import WandbLogger
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import LoggerAway
+from rljob_runtime.trace.loggers.forwarder import LoggerAway, PointsRefused, in_words
 
 
 class WandbSink:
@@ -39,7 +39,11 @@ class WandbSink:
 
     def log(self, points: Sequence[Point]) -> None:
         for point in points:
-            self._run.log({**point.values, "step": point.step})
+            try:
+                self._run.log({**point.values, "step": point.step})
+            # Its own checks of what it is given.
+            except (TypeError, ValueError) as error:
+                raise PointsRefused(in_words(error)) from error
 
     def close(self) -> None:
         self._run.finish()

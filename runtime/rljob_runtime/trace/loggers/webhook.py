@@ -1,7 +1,7 @@
 """Metrics as JSON, by HTTP POST.
 
 A body is {"job": str, "points": [{"step": int, "time": s since the epoch, "values": {name: number}}, ...]}.
-An answer of 2xx has taken all points; a redirection is a failure, and so is anything else.
+An answer of 2xx has taken all points; of others, a redirection too, `answers.py` says what they mean.
 """
 
 import http.client
@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from rljob_runtime.trace.loggers.answers import Answer, answer_of
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import LoggerAway
+from rljob_runtime.trace.loggers.forwarder import LoggerAway, PointsRefused
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -47,7 +48,8 @@ class WebhookSink:
             self._opener.open(request, timeout=self._timeout).close()
         except urllib.error.HTTPError as error:
             error.close()
-            raise LoggerAway(f"{host} answered {error.code}") from error
+            kind = PointsRefused if answer_of(error.code) is Answer.REFUSED else LoggerAway
+            raise kind(f"{host} answered {error.code}") from error
         except urllib.error.URLError as error:
             raise LoggerAway(f"{host}: {error.reason}") from error
         except (http.client.HTTPException, OSError) as error:

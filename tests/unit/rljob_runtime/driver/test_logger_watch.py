@@ -8,7 +8,7 @@ import pytest
 
 from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused
 from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent, read_unsent
 
 SECONDS = 30.0
@@ -63,6 +63,41 @@ def test_the_first_failure_is_told_once_and_what_was_lost_in_the_end(tmp_path: P
     }
     assert watched.unsent == read_unsent(tmp_path) == [Unsent("webhook", 7.0, 1, WHY)]
     assert watched.unsent[0].sentence == (f"webhook: 1 step or evaluation was not sent ({WHY}); {THERE}.")
+
+
+class Picky(Taking):
+    """A logger that takes no odd steps, and is away from the fifth point on."""
+
+    def log(self, points: Sequence[Point]) -> None:
+        if any(point.step % 2 for point in points):
+            raise PointsRefused("it is odd")
+        if any(point.step >= 4 for point in points):
+            raise LoggerAway(WHY)
+
+
+def test_a_refusal_is_told_once_with_its_reason(tmp_path: Path) -> None:
+    picky = Forwarder("mlflow", Picky, 10)
+    watched = watch(tmp_path, picky)
+    for step in (0, 1, 3):
+        picky.send(step, 0.0, {})
+    watched.close()
+    assert watched.news() == [
+        "mlflow: a step or evaluation is refused: it is odd. It is left out there, as all that are "
+        f"refused are; the others are sent, and {THERE}"
+    ]
+    assert watched.news() == []
+    assert watched.unsent == read_unsent(tmp_path) == [Unsent("mlflow", 7.0, 2, "refused: it is odd")]
+
+
+def test_refused_points_and_lost_ones_are_told_apart(tmp_path: Path) -> None:
+    picky = Forwarder("mlflow", Picky, 10)
+    watched = watch(tmp_path, picky)
+    for step in (0, 1, 4):
+        picky.send(step, 0.0, {})
+    watched.close()
+    assert [(each.points, each.why) for each in watched.unsent] == [
+        (2, f"1 refused: it is odd; the others: {WHY}")
+    ]
 
 
 def test_one_that_never_answers_is_told_with_the_time(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rljob_runtime.trace.loggers import forwarder as forwarder_module
 from rljob_runtime.trace.loggers.backlog import Backlog, Point
-from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, close_all, in_words
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused, close_all, in_words
 
 SECONDS = 30.0
 """For what takes milliseconds."""
@@ -39,8 +39,8 @@ class Recorder:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures are tried again after a millisecond."""
-    failed = Backlog.failed
-    monkeypatch.setattr(Backlog, "failed", lambda self: failed(self) / 1000)
+    ended = Backlog.ended
+    monkeypatch.setattr(Backlog, "ended", lambda self, following: ended(self, following) / 1000)
 
 
 def test_all_points_arrive_in_order_and_the_logger_is_ended() -> None:
@@ -147,9 +147,44 @@ def test_what_waits_for_a_logger_that_is_away_has_not_arrived() -> None:
     assert (logger.lost, logger.unsent) == (3, 3)
 
 
+class Picky(Recorder):
+    """A logger that takes no odd steps."""
+
+    def log(self, points: Sequence[Point]) -> None:
+        if odd := [point.step for point in points if point.step % 2]:
+            self.arrived.set()
+            raise PointsRefused(f"400: step {odd[0]} is odd")
+        super().log(points)
+
+
+def test_what_a_logger_refuses_is_told_once_and_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    sink, reached = Picky(), threading.Event()
+
+    def connect() -> Picky:
+        assert reached.wait(SECONDS)
+        return sink
+
+    with caplog.at_level(logging.WARNING):
+        logger = Forwarder("webhook", connect, 10)
+        for step in range(7):
+            logger.send(step, 0.0, {})
+        reached.set()
+        logger.close(SECONDS)
+    assert [point.step for point in sink.points] == [0, 2, 4, 6]
+    assert (logger.lost, logger.refused, logger.unsent, logger.trouble) == (3, 3, 3, None)
+    assert logger.refusal == "400: step 1 is odd"
+    kept = "metrics.jsonl and evaluations.jsonl have them (of a long run, the newer ones)"
+    assert [record.getMessage() for record in caplog.records] == [
+        "webhook: a step or evaluation is refused, and left out: 400: step 1 is odd; "
+        "further ones are counted",
+        f"webhook: 3 steps or evaluations were not sent; {kept}",
+    ]
+
+
 def test_keys_and_line_breaks_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in forwarder_module.SECRETS:
         monkeypatch.setenv(name, f"secret-of-{name}")
         assert in_words(ValueError(f"bad key\n secret-of-{name}!")) == "ValueError: bad key ***!"
     assert in_words(LoggerAway("x answered 503")) == "x answered 503"
+    assert in_words(PointsRefused("x answered 400")) == "x answered 400"
     assert in_words(TimeoutError()) == "TimeoutError: TimeoutError"

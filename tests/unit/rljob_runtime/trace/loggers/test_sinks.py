@@ -40,10 +40,23 @@ class Wandb(ModuleType):
         self.calls.append(("define_metric", (name, given)))
 
     def log(self, values: dict[str, float]) -> None:
+        if "bad" in values:
+            raise ValueError("no bad")
         self.calls.append(("log", values))
 
     def finish(self) -> None:
         self.calls.append(("finish", None))
+
+
+class MlflowException(Exception):
+    """What MLflow's client raises, with the status that it stands for."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self._status = status
+
+    def get_http_status_code(self) -> int:
+        return self._status
 
 
 class Mlflow(ModuleType):
@@ -52,6 +65,8 @@ class Mlflow(ModuleType):
     def __init__(self) -> None:
         super().__init__("mlflow")
         self.calls: list[tuple[str, Any]] = []
+        self.refused: dict[str, int] = {}
+        """Statuses of answers to batches that begin with these names."""
         self.MlflowClient = lambda uri: self._called("client", uri, self)
 
     def _called(self, name: str, given: Any, answer: Any = None) -> Any:
@@ -72,6 +87,8 @@ class Mlflow(ModuleType):
         self._called("update_run", (run_id, status))
 
     def log_batch(self, run_id: str, *, metrics: list[Any]) -> None:
+        if (status := self.refused.get(metrics[0][0])) is not None:
+            raise MlflowException(f"no {metrics[0][0]}", status)
         self._called("log_batch", (run_id, metrics))
 
     def set_terminated(self, run_id: str) -> None:
@@ -80,10 +97,12 @@ class Mlflow(ModuleType):
 
 @pytest.fixture
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> Mlflow:
-    module, entities = Mlflow(), ModuleType("mlflow.entities")
+    module, entities, exceptions = Mlflow(), ModuleType("mlflow.entities"), ModuleType("mlflow.exceptions")
     monkeypatch.setattr(entities, "Metric", lambda *given: given, raising=False)
     monkeypatch.setitem(sys.modules, "mlflow", module)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    monkeypatch.setattr(exceptions, "MlflowException", MlflowException, raising=False)
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", exceptions)
     # The sink sets what is not set; this takes it back.
     for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.setenv(name, "")
@@ -171,3 +190,26 @@ def test_mlflow_takes_no_more_values_at_a_time_than_its_server_does(tmp_path: Pa
     batches = [given[1] for name, given in mlflow.calls if name == "log_batch"]
     assert [len(batch) for batch in batches] == [1000, 1000, 500]
     assert [name for batch in batches for name, *_ in batch] == [f"m{n}" for n in range(2500)]
+
+
+def test_what_mlflow_refuses_is_left_out_and_the_others_arrive(tmp_path: Path, mlflow: Mlflow) -> None:
+    mlflow.refused = {"bad": 400}
+    logger = run(tmp_path, {"mlflow": {"experiment": "known"}}, [{"bad": 1.0}, {"a": 1.0}, {"bad": 2.0}])
+    assert [given[1][0][0] for name, given in mlflow.calls if name == "log_batch"] == ["a"]
+    assert (logger.lost, logger.refused, logger.trouble) == (2, 2, None)
+    assert logger.refusal == "MlflowException: no bad"
+
+
+@pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
+def test_mlflow_that_is_away_refuses_nothing(tmp_path: Path, mlflow: Mlflow, status: int) -> None:
+    mlflow.refused = {"a": status}
+    logger = run(tmp_path, {"mlflow": {"experiment": "known"}}, [{"a": 1.0}])
+    assert (logger.lost, logger.refused, logger.trouble) == (1, 0, "MlflowException: no a")
+
+
+def test_what_wandb_refuses_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    logger = run(tmp_path, {"wandb": {"project": "p"}}, [{"bad": 1.0}, {"a": 1.0}])
+    assert [given for name, given in wandb.calls if name == "log"] == [{"a": 1.0, "step": 1}]
+    assert (logger.lost, logger.refused, logger.refusal) == (1, 1, "ValueError: no bad")

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import LoggerAway
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused
 from rljob_runtime.trace.loggers.webhook import WebhookSink
 
 POINTS = [Point(3, 12.5, {"train/loss": 0.5}), Point(4, 13.5, {"train/loss": 0.25})]
 
 
 class Server(ThreadingHTTPServer):
-    """Answers `status`, after `release` where it is to be slow."""
+    """Answers `status`, after `release` where it is to be slow; 400 to a body with the curve `refuses`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = 200
+        self.refuses = ""
         self.seen: list[tuple[str, dict[str, str], Any]] = []
         self.release: threading.Event | None = None
 
@@ -34,7 +35,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.release is not None:
             self.server.release.wait(10)
             return
-        self.send_response(self.server.status)
+        refused = any(self.server.refuses in point["values"] for point in json.loads(body)["points"])
+        self.send_response(400 if refused else self.server.status)
         self.send_header("Location", "http://127.0.0.1:1/elsewhere")
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -78,13 +80,38 @@ def test_without_a_key_none_is_sent(server: Server) -> None:
     assert "Authorization" not in server.seen[0][1]
 
 
-@pytest.mark.parametrize("status", [302, 307, 401, 404, 500, 503])
+@pytest.mark.parametrize("status", [302, 307, 401, 404, 429, 500, 503])
 def test_other_answers_are_failures_that_tell_the_host_alone(server: Server, status: int) -> None:
     server.status = status
     with pytest.raises(LoggerAway) as error:
         sink(server, "k3y").log(POINTS)
     assert str(error.value) == f"127.0.0.1:{server.server_port} answered {status}"
     assert len(server.seen) == 1, "a redirection was followed"
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_refusals_tell_the_host_alone(server: Server, status: int) -> None:
+    server.status = status
+    with pytest.raises(PointsRefused) as error:
+        sink(server).log(POINTS)
+    assert str(error.value) == f"127.0.0.1:{server.server_port} answered {status}"
+
+
+def test_a_server_that_refuses_evaluations_gets_every_step(server: Server) -> None:
+    server.refuses = "evaluation/gsm8k/pass@1"
+    logger = Forwarder("webhook", lambda: sink(server), 100)
+    for step in range(10):
+        if step % 5 == 0:
+            logger.send(step, 0.0, {"evaluation/gsm8k/pass@1": 0.5})
+        logger.send(step + 1, 0.0, {"train/loss": 1.0})
+    logger.close(30.0)
+    bodies = [body["points"] for _, _, body in server.seen]
+    taken = [
+        point for body in bodies for point in body if not any(server.refuses in p["values"] for p in body)
+    ]
+    assert [point["step"] for point in taken] == list(range(1, 11))
+    assert (logger.lost, logger.refused) == (2, 2)
+    assert logger.refusal == f"127.0.0.1:{server.server_port} answered 400"
 
 
 def test_a_server_that_does_not_answer_is_a_failure(server: Server) -> None:
