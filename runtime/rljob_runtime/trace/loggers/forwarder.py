@@ -47,10 +47,18 @@ class Sink(Protocol):
 class Forwarder:
     """See the module's guarantees."""
 
-    def __init__(self, name: str, connect: Callable[[], Sink], buffer: int) -> None:
-        """`connect` reaches the logger, and may take its time or raise; `buffer`: most points that wait."""
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Sink],
+        buffer: int,
+        passed: Callable[[Sequence[Point]], None] = lambda points: None,
+    ) -> None:
+        """`connect` reaches the logger, and may take its time or raise; `buffer`: most points that wait;
+        `passed`: is told, in the logger's thread, which points were sent or refused, in order."""
         self.name = name
         self._connect = connect
+        self._passed = passed
         self._backlog = Backlog(buffer)
         self._changed = threading.Condition()
         self._closing = False
@@ -97,6 +105,11 @@ class Forwarder:
             self._backlog.add(Point(step, time, dict(values)))
             self._changed.notify_all()
 
+    def are_gone(self, points: int) -> None:
+        """So many points that were to be sent are nowhere any more."""
+        with self._changed:
+            self._backlog.lost += points
+
     def close(self, seconds: float) -> None:
         """Send what waits, for at most so many seconds."""
         with self._changed:
@@ -121,7 +134,10 @@ class Forwarder:
                 # Whatever a library of others raises is that logger's failure alone.
                 except Exception as error:  # noqa: BLE001
                     answer, why = Answer.AWAY, in_words(error)
-                self._answered(next_after(answer, len(points)), why)
+                following = next_after(answer, len(points))
+                if following in (Next.GO_ON, Next.LEAVE_OUT):
+                    self._passed(points)
+                self._answered(following, why)
             if sink is not None:
                 self._end(sink)
         finally:

@@ -1,25 +1,29 @@
 """The loggers of a job.
 
-Guarantees: a job that goes on in its folder goes on with its runs at the loggers; nothing is imported or
-reached before a first step is there to send, and then by the loggers' own threads.
+Guarantees: a job that goes on in its folder goes on with its runs at the loggers, and first sends what its
+files have and they have not got; nothing is imported or reached before a step is there to send, and then by
+the loggers' own threads.
 """
 
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from rljob_api.loggers import Loggers
 from rljob_runtime.trace.loggers.forwarder import Forwarder, Sink
 from rljob_runtime.trace.loggers.mlflow_sink import MlflowSink
+from rljob_runtime.trace.loggers.reached import ReachedFile, StepsThere, points_beyond, replace_file
 from rljob_runtime.trace.loggers.wandb_sink import WandbSink
 from rljob_runtime.trace.loggers.webhook import WebhookSink
 
 RUNS_FOLDER = "loggers"
-"""In the run's folder: a file for each logger, with the id of its run there."""
+"""In the run's folder: for each logger a file with the id of its run there, and `NAME.sent`, which says how
+far it has got."""
 
 
 def open_loggers(loggers: Loggers, job: str, folder: Path) -> list[Forwarder]:
-    """One for each that is set; `job`: its name, `folder`: of its run."""
+    """One for each that is set; `job`: its name, `folder`: of its run. Raises `OSError`."""
     runs, timeout = folder / RUNS_FOLDER, loggers.timeout_seconds
     wandb, mlflow, webhook = loggers.wandb, loggers.mlflow, loggers.webhook
     found = []
@@ -45,8 +49,22 @@ def open_loggers(loggers: Loggers, job: str, folder: Path) -> list[Forwarder]:
         ("wandb", wandb, to_wandb), ("mlflow", mlflow, to_mlflow), ("webhook", webhook, to_webhook),
     ):  # fmt: skip
         if config is not None:
-            found.append(Forwarder(name, connect, loggers.buffer_steps))
+            found.append(_opened(name, connect, loggers.buffer_steps, folder))
     return found
+
+
+def _opened(name: str, connect: Callable[[], Sink], buffer: int, folder: Path) -> Forwarder:
+    """The logger, with what it has not got of the run in `folder` as the first that it is sent."""
+    file = ReachedFile(folder / RUNS_FOLDER / f"{name}.sent")
+    # Before the thread begins, which goes on with the file.
+    reached = file.reached
+    forwarder = Forwarder(name, connect, buffer, file.passed)
+    steps_there = StepsThere(reached)
+    for point in points_beyond(folder, reached):
+        steps_there.add(point)
+        forwarder.send(*point)
+    forwarder.are_gone(steps_there.gone)
+    return forwarder
 
 
 def _read(path: Path) -> str | None:
@@ -57,5 +75,4 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, run_id: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(run_id)
+    replace_file(path, run_id.encode())

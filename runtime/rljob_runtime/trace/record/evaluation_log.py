@@ -25,6 +25,8 @@ from rljob_runtime.trace.record.whole_lines import whole_lines
 
 EVALUATIONS_FILE = "evaluations.jsonl"
 EVALUATION_SAMPLES_FILE = "evaluation_samples.jsonl"
+EVALUATION_CURVES = "evaluation/"
+"""With this the name of each curve of an evaluation begins, and of no other."""
 MOST_BYTES = 16 << 20
 """Most bytes of `evaluations.jsonl`."""
 
@@ -102,12 +104,13 @@ def scalars(line: EvaluationLine) -> Mapping[str, float]:
     """The numbers that are curves, by their names in TensorBoard."""
     found: dict[str, float] = {}
     for name, score in line.sets.items():
+        curves = f"{EVALUATION_CURVES}{name}"
         if score.mean is not None:
-            found[f"evaluation/{name}/mean"] = score.mean
-        found |= {f"evaluation/{name}/pass@{k}": share for k, share in score.pass_at.items()}
-        found[f"evaluation/{name}/response_length"] = score.response_length_mean
-        found |= {f"evaluation/{name}/parts/{part}": value for part, value in score.parts.items()}
-        found |= {f"evaluation/{name}/metrics/{metric}": value for metric, value in score.metrics.items()}
+            found[f"{curves}/mean"] = score.mean
+        found |= {f"{curves}/pass@{k}": share for k, share in score.pass_at.items()}
+        found[f"{curves}/response_length"] = score.response_length_mean
+        found |= {f"{curves}/parts/{part}": value for part, value in score.parts.items()}
+        found |= {f"{curves}/metrics/{metric}": value for metric, value in score.metrics.items()}
     return found
 
 
