@@ -51,15 +51,17 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._points)
 
-    def add(self, point: Point) -> None:
-        """A new point, the last to be sent."""
+    def add(self, point: Point) -> bool:
+        """A new point, the last to be sent. Whether there was room; if not, the oldest is left out."""
         self._points.append(point)
-        if len(self._points) > self._most:
-            self._points.popleft()
-            self.lost += 1
-            # It may be on its way; whether it arrives or not, it is not sent again.
-            self._sending = max(0, self._sending - 1)
-            self._singly = max(0, self._singly - 1)
+        if len(self._points) <= self._most:
+            return True
+        self._points.popleft()
+        self.lost += 1
+        # It may be on its way; whether it arrives or not, it is not sent again.
+        self._sending = max(0, self._sending - 1)
+        self._singly = max(0, self._singly - 1)
+        return False
 
     def batch(self) -> list[Point]:
         """The points to send now; `ended` follows."""

@@ -59,6 +59,7 @@ class Forwarder:
         self.name = name
         self._connect = connect
         self._passed = passed
+        self._buffer = buffer
         self._backlog = Backlog(buffer)
         self._changed = threading.Condition()
         self._closing = False
@@ -91,7 +92,8 @@ class Forwarder:
 
     @property
     def trouble(self) -> str | None:
-        """How sending failed when it last began to fail, in one line; None where it never did."""
+        """How sending failed when it last began to fail, or that too much waits, in one line; None where
+        neither was ever so."""
         return self._trouble
 
     @property
@@ -102,7 +104,11 @@ class Forwarder:
     def send(self, step: int, time: float, values: Mapping[str, float]) -> None:
         """Values of a step, by name; `time` in seconds since the epoch."""
         with self._changed:
-            self._backlog.add(Point(step, time, dict(values)))
+            if not self._backlog.add(Point(step, time, dict(values))) and self._trouble is None:
+                # It has not failed: it takes longer than steps do, or does not return.
+                most = f"more than {self._buffer:,} steps or evaluations"
+                self._trouble = f"{most} wait for it, and the oldest are left out"
+                _log.warning("%s: %s", self.name, self._trouble)
             self._changed.notify_all()
 
     def are_gone(self, points: int) -> None:

@@ -97,6 +97,30 @@ def test_nothing_waits_for_a_logger_that_hangs(caplog: pytest.LogCaptureFixture)
     release.set()
 
 
+def test_one_that_hangs_until_steps_are_left_out_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    hanging, release = threading.Event(), threading.Event()
+
+    def connect() -> Recorder:
+        hanging.set()
+        release.wait(SECONDS)
+        return Recorder()
+
+    with caplog.at_level(logging.WARNING):
+        logger = Forwarder("mlflow", connect, 3)
+        logger.send(0, 0.0, {})
+        assert hanging.wait(SECONDS)
+        logger.send(1, 0.0, {})
+        logger.send(2, 0.0, {})
+        assert logger.trouble is None
+        logger.send(3, 0.0, {})
+        logger.send(4, 0.0, {})
+    why = "more than 3 steps or evaluations wait for it, and the oldest are left out"
+    assert (logger.lost, logger.trouble) == (2, why)
+    assert [record.getMessage() for record in caplog.records] == [f"mlflow: {why}"]
+    release.set()
+    logger.close(SECONDS)
+
+
 def test_at_the_end_a_logger_that_is_away_gets_one_more_chance() -> None:
     """The pause before the next attempt is cut short, however long it is."""
     failed = threading.Event()
