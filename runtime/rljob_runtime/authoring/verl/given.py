@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from rljob_runtime.authoring.fields import Field, Fields, refusal
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
-from rljob_runtime.authoring.verl.values import Kind, Unfit, of_kind
+from rljob_runtime.authoring.verl.values import Kind, Unfit, of_kind, scalar
 
 
 class Given:
@@ -64,6 +64,13 @@ class Given:
         if override is None or override.unknown is not None or "${" in override.value:
             return False
         return not override.removed and self._value(key, "text") is not None
+
+    def empty(self, key: str) -> bool:
+        """Whether a key is given as null, in place of verl's default."""
+        override = self._overrides.get(key)
+        if override is None or override.unknown is not None or override.removed:
+            return False
+        return scalar(override.value) is None
 
     def text(self, *keys: str) -> str | None:
         """The text of the first of some keys that has one."""

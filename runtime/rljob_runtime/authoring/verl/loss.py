@@ -9,6 +9,10 @@ _ACTOR = "actor_rollout_ref.actor"
 _MODE = f"{_ACTOR}.policy_loss.loss_mode"
 _CORRECTION = "algorithm.rollout_correction"
 _LOSS = "training.algorithm.policyLoss"
+_MAIN = f"{_CORRECTION}.bypass_mode"
+_OWN = "async_training.use_rollout_log_probs"
+_PROXIMAL = "async_training.compute_prox_log_prob"
+_TRIGGER = "async_training.trigger_parameter_sync_step"
 _FAMILIES = {"vanilla": "clip", "gspo": "gspo", "cispo": "cispo", "dppo_tv": "dppoTv", "sapo": "sapo"}
 
 _Bounds = dict[str, tuple[str, object]]
@@ -21,27 +25,60 @@ def policy_loss(given: Given) -> None:
     if mode not in _FAMILIES:
         given.tell(_MODE, f"no counterpart: clip is left (allowed: {', '.join(_FAMILIES)})")
         mode = "vanilla"
+    proximal = _proximal(given)
     weights = _weights(given)
-    own_ratios = given.flag("async_training.use_rollout_log_probs")
-    if mode == "vanilla":
-        decoupled = bool(weights) or own_ratios is False
-        if not (decoupled or given.fully_async or given.flag(f"{_CORRECTION}.bypass_mode")):
-            given.tell(
-                _LOSS,
-                "clip takes ratios against the engines' log-probabilities, where verl computes them again by "
-                "the trainer (bypass_mode: False): decoupledClip does that too, and weighs the difference",
-            )
-        dual = _first(given, 3.0, f"{_ACTOR}.clip_ratio_c")
-        _set(
-            given,
-            f"{_LOSS}.{'decoupledClip' if decoupled else 'clip'}",
-            _sides(given) | {"dual": dual} | weights,
+    if proximal is None and weights:
+        words = "of no effect in verl where the ratio is against the engines' policy, and left out"
+        given.tell(f"{_CORRECTION}.rollout_is", words, False)
+        given.accounted.add(f"{_CORRECTION}.rollout_is_threshold")
+        weights = {}
+    corrected = "decoupledClip" if mode == "vanilla" else "training.algorithm.rolloutCorrection"
+    if proximal == _MAIN and not weights:
+        given.tell(
+            _LOSS,
+            f"{_FAMILIES[mode]} takes ratios against the engines' log-probabilities, where verl computes "
+            f"them again by the trainer (bypass_mode: False): {corrected} does that too, and weighs the "
+            "difference",
         )
+    elif proximal not in (None, _MAIN):
+        _tell_of_recipe(given, proximal, corrected, bool(weights))
+        weights = weights or {"level": (proximal, "token")}
+    if mode == "vanilla":
+        dual = _first(given, 3.0, f"{_ACTOR}.clip_ratio_c")
+        field = f"{_LOSS}.{'decoupledClip' if weights else 'clip'}"
+        _set(given, field, _sides(given) | {"dual": dual} | weights)
         return
     _set(given, f"{_LOSS}.{_FAMILIES[mode]}", _bounds(given, mode))
-    if weights or own_ratios is False:
-        level = ("async_training.use_rollout_log_probs", "token")
-        _set(given, "training.algorithm.rolloutCorrection", weights or {"level": level})
+    if weights:
+        _set(given, "training.algorithm.rolloutCorrection", weights)
+
+
+def _proximal(given: Given) -> str | None:
+    """The key by which verl takes the ratio against log-probabilities that its trainer computes; None where
+    it takes it against the engines'."""
+    if given.fully_async:
+        own, proximal = given.flag(_OWN) is not False, given.flag(_PROXIMAL) is True
+        return _PROXIMAL if own and proximal else None if own else _OWN
+    if not given.flag(_MAIN):
+        return _MAIN
+    given.tell(_MAIN, "the ratio is against the engines' policy here too", False)
+    return None
+
+
+def _tell_of_recipe(given: Given, key: str, corrected: str, weighed: bool) -> None:
+    """Where the trainer's policy in the fully-async recipe, asked for by `key`, is another than that here."""
+    parts = []
+    if not weighed:
+        parts.append(
+            f"{corrected} takes the ratio against the trainer's policy, and weighs each token by that "
+            "policy's ratio to the engines'; verl does so with rollout_is alone"
+        )
+    if key == _PROXIMAL and given.integer(_TRIGGER) != 1:
+        parts.append(
+            "the trainer's policy is that of the step's begin here, in verl that of the version's first "
+            "step: the same with stepsPerVersion: 1"
+        )
+    given.tell(key, "; ".join(parts) or f"the ratio against the trainer's policy is {corrected}", bool(parts))
 
 
 def _bounds(given: Given, mode: str) -> _Bounds:
@@ -65,8 +102,17 @@ def _bounds(given: Given, mode: str) -> _Bounds:
 
 
 def _sides(given: Given) -> _Bounds:
+    """verl's bounds of each side are 0.2 unless they are given; `clip_ratio` counts where they are null."""
     both = f"{_ACTOR}.clip_ratio"
-    return {side: _first(given, 0.2, f"{both}_{side}", both) for side in ("low", "high")}
+    sides: _Bounds = {}
+    for side in ("low", "high"):
+        key = f"{both}_{side}"
+        keys = (key, both) if given.empty(key) else (key,)
+        sides[side] = _first(given, 0.2, *keys)
+    if given.known(both) and both not in (key for key, _ in sides.values()):
+        words = "of no effect in verl: clip_ratio_low and clip_ratio_high, 0.2 by default, count instead"
+        given.tell(both, words, False)
+    return sides
 
 
 def _first(given: Given, default: float, *keys: str) -> tuple[str, float]:

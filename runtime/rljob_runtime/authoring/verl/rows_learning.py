@@ -200,7 +200,8 @@ ALGORITHM = Section(
             f"{_ACTOR}.clip_ratio",
             f"{_ACTOR}.clip_ratio_low",
             f"{_ACTOR}.clip_ratio_high",
-            text="`training.algorithm.policyLoss.clip.low`, `high`",
+            text="`training.algorithm.policyLoss.clip.low`, `high`. In verl `clip_ratio` counts only where "
+            "the other two are null: by default they are 0.2",
         ),
         built(f"{_ACTOR}.clip_ratio_c", text="`training.algorithm.policyLoss.clip.dual`"),
         built(
@@ -228,8 +229,15 @@ ALGORITHM = Section(
             "algorithm.rollout_correction.bypass_mode",
             text="`training.algorithm.rolloutCorrection.level`, `weightCap`; a threshold of two numbers is "
             "`weightFloor`, `weightCap` and `outside: mask`. With `clip` it is `policyLoss.decoupledClip`. "
-            "`bypass_mode: true` without weights is `clip`, whose ratio is against the engines' policy; "
-            "false, verl's default, takes the ratio against the trainer's, as `decoupledClip` does",
+            "`bypass_mode: true` is `clip`, whose ratio is against the engines' policy, and in verl "
+            "`rollout_is` is of no effect with it; false, verl's default, takes the ratio against the "
+            "trainer's, as `decoupledClip` does",
+        ),
+        none(
+            "algorithm.rollout_correction.loss_type",
+            text="with `bypass_mode: true` reinforce is `training.algorithm.policyLoss.truncatedReinforce`: "
+            "write it by hand",
+            off=("ppo_clip",),
         ),
         none(
             "algorithm.rollout_correction.*",

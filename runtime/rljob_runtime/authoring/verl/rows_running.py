@@ -45,7 +45,10 @@ ASYNCHRONY = Section(
         ),
         built(
             f"{_ASYNC}.use_rollout_log_probs",
-            text="true: `training.algorithm.policyLoss.clip`. false: `policyLoss.decoupledClip`",
+            f"{_ASYNC}.compute_prox_log_prob",
+            text="true, and `compute_prox_log_prob` false: `training.algorithm.policyLoss.clip`, and "
+            "`rollout_is` is of no effect there. Otherwise the trainer computes what the ratio is against: "
+            "`policyLoss.decoupledClip`, with other losses `rolloutCorrection`, both with importance weights",
         ),
         none(f"{_ASYNC}.*", text="no other setting of the recipe is needed"),
         built(
