@@ -36,7 +36,14 @@ OVERRIDES = st.lists(
     ),
     max_size=25,
 )
-PROGRAMS = st.sampled_from(["verl.trainer.main_ppo", "recipe.fully_async_policy.fully_async_main"])
+PROGRAMS = st.sampled_from(
+    [
+        "verl.trainer.main_ppo",
+        "recipe.fully_async_policy.fully_async_main",
+        "verl.experimental.one_step_off_policy.main_ppo",
+        "recipe.prime.main_prime",
+    ]
+)
 
 
 @settings(max_examples=examples(150))

@@ -25,3 +25,12 @@ def fields(conversion: Conversion) -> dict[str, object]:
 
 def told(conversion: Conversion) -> dict[str, str]:
     return {remark.subject: remark.words for remark in conversion.remarks}
+
+
+def of(conversion: Conversion, key: str) -> list[tuple[str, bool]]:
+    """What is told about a key: the words, and whether the job differs in it."""
+    return [
+        (remark.words, remark.decide)
+        for remark in conversion.remarks
+        if remark.subject.partition("=")[0] == key
+    ]

@@ -12,6 +12,7 @@ from rljob_runtime.authoring.verl import adapter, distillation, learning, loss, 
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
+from rljob_runtime.authoring.verl.programs import program_of
 from rljob_runtime.authoring.verl.values import Unfit, of_kind
 from rljob_runtime.authoring.write import manifest
 
@@ -67,6 +68,9 @@ class Inconvertible(ValueError):
 def convert(launch: Launch, script: str) -> Conversion:
     """The manifest of a launch; raises `Inconvertible`. `script`: its name, for a comment."""
     given = Given(launch)
+    if program_of(launch.program) is None:
+        words = f"not known here, and read as {given.program.name}: what else it does is not taken over"
+        given.tell(launch.program, words)
     for key, override in given.overrides.items():
         _direct(given, key, override)
     for build in _BUILDERS:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from rljob_runtime.authoring.fields import Field, Fields, refusal
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
+from rljob_runtime.authoring.verl.programs import FULLY_ASYNC, MAIN, Program, program_of
 from rljob_runtime.authoring.verl.values import Kind, Unfit, of_kind, scalar
 
 
@@ -37,11 +38,11 @@ class Given:
         return self._overrides
 
     @property
-    def fully_async(self) -> bool:
-        """Whether the recipe trains and generates on devices of their own."""
-        return "fully_async" in self.launch.program or any(
-            key.startswith("async_training.") for key in self._overrides
-        )
+    def program(self) -> Program:
+        """What the launch is read as."""
+        if any(key.startswith("async_training.") for key in self._overrides):
+            return FULLY_ASYNC
+        return program_of(self.launch.program) or MAIN
 
     def tell(self, key: str, words: str, decide: bool = True) -> None:
         """Tell something about a key's line, or about the launch's where the key is not given."""

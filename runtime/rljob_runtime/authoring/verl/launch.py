@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from rljob_runtime.authoring.verl.branches import Branches
 from rljob_runtime.authoring.verl.conditions import Truth, either, is_test, matches, negated, truth_of
+from rljob_runtime.authoring.verl.programs import why_not
 from rljob_runtime.authoring.verl.shell_words import (
     ArrayWords,
     Operator,
@@ -23,7 +24,10 @@ from rljob_runtime.authoring.verl.shell_words import (
 )
 from rljob_runtime.authoring.verl.variables import Text, Variables
 
-_LAUNCHED = re.compile(r"(?:verl|recipe|verl_\w+)\.[\w.]*main\w*|(?:\S*/)?main_ppo\w*\.py")
+_LAUNCHED = re.compile(
+    r"(?:verl|recipe|verl_\w+)\.[\w.]*main\w*|(?:\S*/)?"
+    r"(?:main_ppo\w*|main_dapo|fully_async_main|main_generation\w*|main_eval)\.py"
+)
 _OVERRIDE = re.compile(r"(?P<mark>~|\+{0,2})(?P<key>[A-Za-z_][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARATIONS = ("export", "declare", "local", "readonly", "typeset")
@@ -74,7 +78,7 @@ class Launch:
 
 
 class NoLaunch(ValueError):
-    """The script does not start verl in a way that can be read; `line` counts from 1."""
+    """The script starts no training of verl in a way that can be read; `line` counts from 1."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -98,10 +102,19 @@ def read_launch(script: str, given: Mapping[str, str]) -> Launch:
             "no launch of verl found: a command such as `python3 -m verl.trainer.main_ppo key=value ...`, "
             "which may stand in a condition or a function, but not in a string or in another file",
         )
-    first, *others = walk.launches
+    first = next((launch for launch in walk.launches if why_not(launch.program) is None), None)
+    if first is None:
+        idle = walk.launches[0]
+        raise NoLaunch(idle.line, f"{idle.program}: {why_not(idle.program)}: of it no job can be made")
     ignored = [
-        Remark(other.line, other.program, f"a second launch; only the one of line {first.line} is read")
-        for other in others
+        Remark(
+            other.line,
+            other.program,
+            f"not read: {why}" if why else f"a second launch; only the one of line {first.line} is read",
+        )
+        for other in walk.launches
+        if other is not first
+        for why in [why_not(other.program)]
     ]
     unset = [
         Remark(line, name, "taken as not set: the script's default counts; --set gives it a value", False)

@@ -56,12 +56,14 @@ def policy_loss(given: Given) -> None:
 def _proximal(given: Given) -> str | None:
     """The key by which verl takes the ratio against log-probabilities that its trainer computes; None where
     it takes it against the engines'."""
-    if given.fully_async:
+    if given.program.asynchronous:
         own, proximal = given.flag(_OWN) is not False, given.flag(_PROXIMAL) is True
         return _PROXIMAL if own and proximal else None if own else _OWN
-    if not given.flag(_MAIN):
+    bypassed = given.flag(_MAIN)
+    if bypassed is False or (bypassed is None and not given.program.bypass):
         return _MAIN
-    given.tell(_MAIN, "the ratio is against the engines' policy here too", False)
+    if bypassed:
+        given.tell(_MAIN, "the ratio is against the engines' policy here too", False)
     return None
 
 

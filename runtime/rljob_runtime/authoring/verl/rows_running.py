@@ -22,7 +22,8 @@ ASYNCHRONY = Section(
             text="S: `training.async.maxStaleness: S`. The same number admits the same prompts: `(1 + S) * "
             "trigger_parameter_sync_step * require_batches * ppo_mini_batch_size` in each version. It is "
             "also a hard bound: ages are counted from a response's first token to the step that trains it, "
-            "queue time included. A script of `main_ppo` is synchronous: `maxStaleness: 0`",
+            "queue time included. A script of `main_ppo` is synchronous: `maxStaleness: 0`. "
+            "The one-step-off recipe trains what the version before has drawn: `maxStaleness: 1`",
         ),
         direct(f"{_ASYNC}.trigger_parameter_sync_step", "training.async.stepsPerVersion", "integer"),
         built(f"{_ASYNC}.require_batches", text="`training.schedule.batchesPerStep`"),

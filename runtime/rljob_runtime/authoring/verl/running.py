@@ -101,9 +101,9 @@ def pools(given: Given) -> None:
         _count(given, "trainer.nnodes", 1, 4096),
         _count(given, "trainer.n_gpus_per_node", 8, PER_WORKER),
     )
-    # The fully-async recipe has the devices of the engines under a name of its own.
-    apart = "rollout" if given.fully_async else _ROLLOUT
-    if given.fully_async or (given.integer(f"{_ROLLOUT}.nnodes") or 0) > 0:
+    # Recipes have the devices of the engines under a name of their own.
+    apart = "rollout" if given.program.own_devices else _ROLLOUT
+    if given.program.own_devices or (given.integer(f"{_ROLLOUT}.nnodes") or 0) > 0:
         per_engine = _count(given, f"{_ROLLOUT}.tensor_model_parallel_size", 2, PER_WORKER)
         on_each = _count(given, f"{apart}.n_gpus_per_node", 8, PER_WORKER)
         others = _count(given, f"{apart}.nnodes", 1, 4096) * on_each
@@ -149,7 +149,7 @@ def schedule(given: Given) -> None:
     if prompts is not None and prompts < 1:
         given.tell(key, "left out: must be 1 or more")
         prompts = None
-    if given.fully_async:
+    if given.program.asynchronous:
         prompts = prompts or 256
         batches = _count(given, f"{_ASYNC}.require_batches", 1, 1024)
     else:
@@ -165,7 +165,7 @@ def schedule(given: Given) -> None:
                 "data.train_batch_size", f"a step has {prompts * batches} prompts: whole batches of {key}"
             )
     given.put(f"{field}.promptsPerBatch", min(prompts, 1_000_000), given.origin(key))
-    batches_key = f"{_ASYNC}.require_batches" if given.fully_async else "data.train_batch_size"
+    batches_key = f"{_ASYNC}.require_batches" if given.program.asynchronous else "data.train_batch_size"
     given.put(f"{field}.batchesPerStep", batches, given.origin(batches_key))
     _length(given, prompts * batches)
 
@@ -181,7 +181,7 @@ def _length(given: Given, prompts_per_step: int) -> None:
     steps_key = "trainer.total_training_steps"
     if rollouts and rollouts > 0 and not steps:
         steps, steps_key = max(1, rollouts // prompts_per_step), "rollout.total_rollout_steps"
-    if steps and steps > 0 and (not epochs or not given.fully_async):
+    if steps and steps > 0 and (not epochs or not given.program.asynchronous):
         if given.take(steps_key, f"{field}.totalSteps", steps):
             return
     elif steps and steps > 0:
@@ -197,7 +197,13 @@ def asynchrony(given: Given) -> None:
     """How far generation may run ahead."""
     field, key = "training.async", f"{_ASYNC}.staleness_threshold"
     bound = given.number(key)
-    if not given.fully_async:
+    staleness = given.program.staleness
+    if not given.program.asynchronous and staleness:
+        given.put(
+            f"{field}.maxStaleness", staleness, f"as {given.program.name}: generation is that far ahead"
+        )
+        return
+    if not given.program.asynchronous:
         given.put(
             f"{field}.maxStaleness",
             0,
@@ -318,7 +324,7 @@ def rollout(given: Given) -> None:
     if rate:
         given.take(f"{_ROLLOUT}.over_sample_rate", f"{field}.overSampling.rate", rate)
     part = given.number(f"{_ROLLOUT}.gpu_memory_utilization")
-    if part is not None and given.fully_async:
+    if part is not None and given.program.own_devices:
         given.take(f"{_ROLLOUT}.gpu_memory_utilization", f"{field}.engine.vllm.gpuMemoryUtilization", part)
     elif part is not None:
         words = "not taken over: engines share no device here, and take 0.85 of theirs"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.runtime.verl_launch import ACTOR, RECIPE, converted, fields
+from tests.support.runtime.verl_launch import ACTOR, RECIPE, converted, fields, of
 
 CORRECTION = "algorithm.rollout_correction"
 LOSS = "training.algorithm.policyLoss"
@@ -13,15 +13,6 @@ DECOUPLED = {"decoupledClip.low": 0.2, "decoupledClip.high": 0.2, "decoupledClip
 def loss_of(conversion):
     found = fields(conversion)
     return {path.removeprefix(f"{LOSS}."): found[path] for path in found if path.startswith(f"{LOSS}.")}
-
-
-def of(conversion, key):
-    """What is told about a key: the words, and whether the job differs in it."""
-    return [
-        (remark.words, remark.decide)
-        for remark in conversion.remarks
-        if remark.subject.partition("=")[0] == key
-    ]
 
 
 @pytest.mark.parametrize(
