@@ -102,7 +102,7 @@ def _merged(ends: list[_Values], line: int) -> _Values:
     merged: _Values = {}
     for name in dict.fromkeys(name for end in ends for name in end):
         found = {
-            tuple((text.text, text.unknown, text.assumption) for text in end[name]): end[name]
+            tuple((text.text, text.unknown, text.gaps, text.assumption) for text in end[name]): end[name]
             for end in ends
             if name in end
         }

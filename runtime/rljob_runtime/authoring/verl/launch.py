@@ -22,7 +22,7 @@ from rljob_runtime.authoring.verl.shell_words import (
     Word,
     tokens,
 )
-from rljob_runtime.authoring.verl.variables import Text, Variables
+from rljob_runtime.authoring.verl.variables import Text, Variables, joined
 
 _LAUNCHED = re.compile(
     r"(?:verl|recipe|verl_\w+)\.[\w.]*main\w*|(?:\S*/)?"
@@ -315,12 +315,13 @@ class _Walk:
         assert match is not None
         text = self.variables.text(word)
         # The name and the sign stand before anything that is expanded.
-        text = replace(text, text=text.text[match.end() :])
+        text = text.part(match.end())
         old = values.get(match[1], ())
         if match[2] and old:
-            assumption = old[0].assumption
-            unknown = f"it is added to what may not be there: {assumption}" if assumption else old[0].unknown
-            text = replace(text, text=old[0].text + text.text, unknown=unknown or text.unknown)
+            head = old[0]
+            if head.assumption:
+                head = head.doubted(f"it is added to what may not be there: {head.assumption}")
+            text = replace(joined(head, text), line=text.line)
         values[match[1]] = (text,)
 
     def _call(self, fields: list[Text], words: list[Word]) -> None:

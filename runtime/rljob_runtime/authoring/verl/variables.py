@@ -4,6 +4,7 @@ Guarantees: a text that rests on a command, on the environment or on a condition
 `Known` to be unknown, with the reason and the line where that began.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,17 @@ from rljob_runtime.authoring.verl.shell_words import Arithmetic, Command, Parame
 
 _MOST_TEXT = 100_000
 """Characters of one value: `x=$x$x` doubles."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part of a text that is not known."""
+
+    start: int
+    end: int
+    """Its characters: from `start` to `end`, without that one."""
+    why: str
+    """Why it is unknown, as a clause."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +39,32 @@ class Text:
     assumption: str | None = None
     """What must be so for the text to be right, as a clause: a variable in it is set under a condition alone.
     None where it is right in any case."""
+    gaps: tuple[Gap, ...] = ()
+    """The parts that are unknown, in their order. None where `unknown` is of the whole text."""
 
     @property
     def certain(self) -> bool:
         """Whether the text is known in any case, so that conditions may rest on it."""
         return self.unknown is None and self.assumption is None
+
+    def part(self, start: int, end: int | None = None) -> "Text":
+        """The characters from `start` to `end`; a gap among them must lie there as a whole. A text that is
+        unknown as a whole stays so."""
+        end = len(self.text) if end is None else end
+        cut = replace(self, text=self.text[start:end])
+        if not self.gaps:
+            return cut
+        gaps = tuple(
+            Gap(gap.start - start, gap.end - start, gap.why)
+            for gap in self.gaps
+            if start <= gap.start and gap.end <= end
+        )
+        return replace(cut, gaps=gaps, unknown=gaps[0].why if gaps else None)
+
+    def doubted(self, why: str) -> "Text":
+        """The same words, each of which is unknown."""
+        gaps = tuple(Gap(*word.span(), why) for word in re.finditer(r"\S+", self.text))
+        return Text(self.text, self.line, why, gaps=gaps)
 
 
 @dataclass
@@ -63,7 +96,7 @@ class Variables:
                     if index and current is not None:
                         done.append(current)
                         current = None
-                    current = text if current is None else _joined(current, text)
+                    current = text if current is None else joined(current, text)
         if current is not None:
             done.append(current)
         return done
@@ -73,8 +106,8 @@ class Variables:
         result = Text("", word.line)
         for part in word.parts:
             for number, (piece, _) in enumerate(self._pieces(part, word.line)):
-                result = _joined(result, Text(" ", word.line)) if number else result
-                result = _joined(result, piece)
+                result = joined(result, Text(" ", word.line)) if number else result
+                result = joined(result, piece)
         return result
 
     def _pieces(self, part: Part, line: int) -> Iterator[tuple[Text, bool]]:
@@ -157,15 +190,28 @@ def _empty(texts: tuple[Text, ...]) -> bool:
 
 
 def _split(text: Text) -> list[Text]:
-    """A text at its blanks; what is unknown stays whole."""
-    if text.unknown is not None:
+    """A text at its blanks; what is unknown stays whole, with the word that it is in."""
+    if text.unknown is not None and not text.gaps:
         return [text]
-    return [replace(text, text=word) for word in text.text.split()]
+    seen = text.text
+    for gap in text.gaps:
+        seen = seen[: gap.start] + "?" * (gap.end - gap.start) + seen[gap.end :]
+    return [text.part(*word.span()) for word in re.finditer(r"\S+", seen)]
 
 
-def _joined(first: Text, second: Text) -> Text:
+def _gaps(text: Text, start: int) -> tuple[Gap, ...]:
+    """Those of a text that begins at `start`."""
+    if text.unknown is None:
+        return ()
+    gaps = text.gaps or (Gap(0, len(text.text), text.unknown),)
+    return tuple(Gap(gap.start + start, gap.end + start, gap.why) for gap in gaps)
+
+
+def joined(first: Text, second: Text) -> Text:
+    """One text behind another, in the line of the first."""
     text = first.text + second.text
     if len(text) > _MOST_TEXT:
         return Text(text[:80], first.line, f"it has more than {_MOST_TEXT} characters")
     assumption = first.assumption or second.assumption
-    return Text(text, first.line, first.unknown or second.unknown, assumption)
+    gaps = _gaps(first, 0) + _gaps(second, len(first.text))
+    return Text(text, first.line, gaps[0].why if gaps else None, assumption, gaps)

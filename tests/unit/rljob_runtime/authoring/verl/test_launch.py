@@ -285,3 +285,39 @@ esac
         "arguments of the script, which are not known here",
         "taken as not set: the script's default counts; --set gives it a value",
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ('C=" a.b=1 c.d=$U/x e.f=2"\nRUN $C', {"a.b": True, "c.d": False, "e.f": True}),
+        ('C="a.b=1 c.d=$U"\nC+=" e.f=2"\nRUN $C', {"a.b": True, "c.d": False, "e.f": True}),
+        (
+            'C="a.b=1 c.d=$(date +%s) e.f=2"\nRUN $C g.h=$U',
+            {"a.b": True, "c.d": False, "e.f": True, "g.h": False},
+        ),
+        ('C="a.b=1 c.d=$U"\nD="$C e.f=2"\nRUN $D', {"a.b": True, "c.d": False, "e.f": True}),
+        ('C="a.b=1 c.d=$U"\nRUN ${C}x e.f=2', {"a.b": True, "c.d": False, "e.f": True}),
+        ('C="a.b=$U$V c.d=1"\nRUN $C', {"a.b": False, "c.d": True}),
+        ('C=("a.b=$U" c.d=1)\nRUN "${C[@]}"', {"a.b": False, "c.d": True}),
+        # What one condition alone sets may not be there; what is added to it is.
+        (
+            'if [ $u ]; then C="a.b=1 c.d=2"; fi\nC+=" e.f=3"\nRUN $C',
+            {"a.b": False, "c.d": False, "e.f": True},
+        ),
+        # A blank in what is unknown is none of the script's.
+        ('C="a.b=${U%x y} c.d=1"\nRUN $C', {"a.b": False, "c.d": True}),
+    ],
+)
+def test_what_is_unknown_takes_no_other_word_with_it(script, expected):
+    found = launch(script.replace("RUN", START))
+    assert {each.key: each.unknown is None for each in found.overrides} == expected
+    assert [remark for remark in found.remarks if remark.words.startswith("left out")] == []
+
+
+def test_a_word_that_is_unknown_as_a_whole_is_told():
+    found = launch(f'C="a.b=1 $U c.d=2"\n{START} $C')
+    assert [each.key for each in found.overrides] == ["a.b", "c.d"]
+    assert [str(remark) for remark in found.remarks] == [
+        "$U: left out: U has no value in the script: give it with --set U=VALUE"
+    ]
