@@ -60,8 +60,12 @@ ASYNCHRONY = Section(
         built("rollout.total_epochs", "trainer.total_epochs", text="`training.schedule.epochs`"),
         built(
             "trainer.total_training_steps",
+            text="`training.schedule.totalSteps`. Of steps and epochs a job has one; verl ends with "
+            "whichever comes first",
+        ),
+        none(
             f"{_ACTOR}.optim.total_training_steps",
-            text="`training.schedule.totalSteps`",
+            text="verl replaces it by the run's number of steps",
         ),
         built(
             "rollout.nnodes",

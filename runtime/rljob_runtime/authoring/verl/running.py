@@ -173,7 +173,7 @@ def schedule(given: Given) -> None:
 def _length(given: Given, prompts_per_step: int) -> None:
     field = "training.schedule"
     rollouts = given.integer("rollout.total_rollout_steps")
-    steps = given.integer("trainer.total_training_steps", f"{_ACTOR}.optim.total_training_steps")
+    steps = given.integer("trainer.total_training_steps")
     epochs_key = next(
         (key for key in ("rollout.total_epochs", "trainer.total_epochs") if given.known(key)), ""
     )
@@ -181,14 +181,14 @@ def _length(given: Given, prompts_per_step: int) -> None:
     steps_key = "trainer.total_training_steps"
     if rollouts and rollouts > 0 and not steps:
         steps, steps_key = max(1, rollouts // prompts_per_step), "rollout.total_rollout_steps"
+    first = "verl ends with whichever comes first; to end earlier than"
     if steps and steps > 0 and (not epochs or not given.program.asynchronous):
         if given.take(steps_key, f"{field}.totalSteps", steps):
+            if epochs:
+                given.tell(epochs_key, f"{first} totalSteps, epochs: {epochs}")
             return
     elif steps and steps > 0:
-        given.tell(
-            steps_key,
-            f"verl ends with whichever comes first; to end earlier than epochs, totalSteps: {steps}",
-        )
+        given.tell(steps_key, f"{first} epochs, totalSteps: {steps}")
     if epochs is None or not given.take(epochs_key, f"{field}.epochs", epochs):
         given.put(f"{field}.epochs", 30, "verl's default of trainer.total_epochs")
 

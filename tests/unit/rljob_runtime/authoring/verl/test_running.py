@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.runtime.verl_launch import ACTOR, RECIPE, ROLLOUT, converted, fields
+from tests.support.runtime.verl_launch import ACTOR, RECIPE, ROLLOUT, converted, fields, of
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,27 @@ def test_length_of_training(program, overrides, expected):
     found = fields(converted(*overrides, program=program))
     given = [(name, found.get(f"training.schedule.{name}")) for name in ("totalSteps", "epochs")]
     assert [each for each in given if each[1] is not None] == [expected]
+
+
+def test_of_steps_and_epochs_the_one_that_is_left_out_is_told():
+    conversion = converted("trainer.total_epochs=1", "trainer.total_training_steps=500")
+    assert of(conversion, "trainer.total_epochs") == [
+        ("verl ends with whichever comes first; to end earlier than totalSteps, epochs: 1", True)
+    ]
+    assert of(conversion, "trainer.total_training_steps") == []
+    rollouts = converted("rollout.total_rollout_steps=51200", "rollout.total_epochs=2", program=RECIPE)
+    assert of(rollouts, "rollout.total_rollout_steps") == [
+        ("verl ends with whichever comes first; to end earlier than epochs, totalSteps: 200", True)
+    ]
+
+
+def test_the_optimizers_number_of_steps_is_not_that_of_the_run():
+    key = f"{ACTOR}.optim.total_training_steps"
+    conversion = converted(f"{key}=500", "trainer.total_epochs=3")
+    assert fields(conversion)["training.schedule.epochs"] == 3
+    ((words, decide),) = of(conversion, key)
+    assert "verl replaces it" in words
+    assert not decide
 
 
 @pytest.mark.parametrize(
