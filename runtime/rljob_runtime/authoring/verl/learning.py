@@ -4,12 +4,15 @@ from pathlib import PurePosixPath
 
 from rljob_runtime.authoring.verl.files import format_of, local_files, named
 from rljob_runtime.authoring.verl.given import Given
+from rljob_runtime.authoring.verl.programs import program_of
 from rljob_runtime.authoring.verl.values import items
 from rljob_runtime.manifest.unset import UNSET
 
 _ACTOR = "actor_rollout_ref.actor"
 _DATA = "training.data"
+_FILTER = "algorithm.filter_groups"
 _MOST_SOURCES = 16
+_MOST_REFILL = 1000
 _OVERLONG = (
     "reward_model.reward_kwargs.overlong_buffer_cfg",
     "reward_model.overlong_buffer",
@@ -170,18 +173,48 @@ def _aggregation(given: Given) -> None:
 
 
 def _filter(given: Given) -> None:
-    group = "algorithm.filter_groups"
-    metric = given.text(f"{group}.metric")
-    most = given.integer(f"{group}.max_num_gen_batches")
-    if not given.flag(f"{group}.enable"):
+    key, metric_key, most_key = (f"{_FILTER}.{name}" for name in ("enable", "metric", "max_num_gen_batches"))
+    metric = given.text(metric_key)
+    most = given.integer(most_key)
+    if not given.flag(key):
         return
-    given.put("training.rollout.filter.zeroVariance", {}, given.origin(f"{group}.enable"))
-    if metric not in (None, "score", "acc", "seq_reward", "seq_final_reward"):
-        given.tell(f"{group}.metric", "what is compared is the reward with its shaping")
-    if most is not None and most > 1:
-        field = "training.rollout.filter.zeroVariance"
-        if given.take(f"{group}.max_num_gen_batches", f"{field}.maxRefill", most - 1):
-            del given.fields[f"spec.{field}"]
+    known = program_of(given.launch.program)
+    if known is not None and not known.filters:
+        given.tell(key, f"{known.name} trains every group in verl, and leaves none out: the DAPO recipe does")
+    _tell_what_is_compared(given, metric_key, metric)
+    given.accounted.add(key)
+    given.put("training.rollout.filter.zeroVariance.maxRefill", *_refill(given, most_key, most))
+
+
+def _tell_what_is_compared(given: Given, key: str, metric: str | None) -> None:
+    """verl's acc and score are what the reward function returns, without its shaping."""
+    shaped = "spec.training.reward.overlong.bufferTokens" in given.fields
+    own = any(given.known(f"{group}.path") for group in _CUSTOM)
+    alike = {
+        "acc": not (shaped or own),
+        "score": not shaped,
+        "seq_reward": True,
+        "seq_final_reward": True,
+    }
+    if metric is not None and not alike.get(metric, False):
+        given.tell(key, "what is compared is the reward with its shaping")
+
+
+def _refill(given: Given, key: str, most: int | None) -> tuple[int, str]:
+    """How many steps' groups may be refused for one step, and a comment: verl generates `most` batches of
+    `gen_batch_size` prompts for one that is trained, and without a bound where that is 0."""
+    origin = given.origin(key)
+    if most is None or most < 1:
+        words = f"what verl generates for a step has no bound: {_MOST_REFILL}, the most, is taken"
+        given.tell(key, words, False)
+        return _MOST_REFILL, origin
+    trained = max(1, given.integer("data.train_batch_size") or 1024)
+    refill = most * max(1, given.integer("data.gen_batch_size") or trained) // trained - 1
+    if refill < 1:
+        given.tell(key, "1, the least, is taken: verl ends with an error where one generation is not enough")
+    elif refill > _MOST_REFILL:
+        given.tell(key, f"{_MOST_REFILL}, the most, is taken")
+    return max(1, min(refill, _MOST_REFILL)), origin
 
 
 def optimizer(given: Given) -> None:

@@ -22,6 +22,8 @@ class Program:
     """Without `async_training`: how many weight versions a trained response may be behind."""
     bypass: bool = False
     """Its default of `algorithm.rollout_correction.bypass_mode`."""
+    filters: bool = False
+    """Whether it takes `algorithm.filter_groups`."""
 
 
 MAIN = Program("main_ppo")
@@ -33,7 +35,7 @@ _TRAINING = (
         re.compile(r"(.+\.)?one_step_off_policy\.\w*main\w*"),
         Program("the one-step-off recipe", own_devices=True, staleness=1, bypass=True),
     ),
-    (re.compile(r"(.+\.)?main_dapo"), Program("the DAPO recipe")),
+    (re.compile(r"(.+\.)?main_dapo"), Program("the DAPO recipe", filters=True)),
     (re.compile(r"(?:.*\bverl\.trainer\.)?main_ppo"), MAIN),
 )
 _NOT_TRAINING = (

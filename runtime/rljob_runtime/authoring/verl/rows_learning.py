@@ -181,13 +181,15 @@ ALGORITHM = Section(
             "algorithm.filter_groups.enable",
             "algorithm.filter_groups.metric",
             text="set or leave out `training.rollout.filter.zeroVariance`; what is compared is the reward "
-            "with its shaping (`metric: score`). A range of pass rates: `filter.passRate` beside it",
+            "with its shaping (`metric: seq_final_reward`), where verl's `acc` and `score` are without the "
+            "overlong punishment. A range of pass rates: `filter.passRate` beside it",
         ),
         built(
             "algorithm.filter_groups.max_num_gen_batches",
             text="`training.rollout.filter.zeroVariance.maxRefill`: batches that are refused beside the one "
-            "that is trained, so one less. When it is used up the step trains what it has; there it is an "
-            "error",
+            "that is trained, so one less; larger by `gen_batch_size / train_batch_size`. 0, verl's default, "
+            "has no bound there: `maxRefill: 1000`. When it is used up the step trains what it has; there it "
+            "is an error",
         ),
         none("algorithm.filter_groups.max_inflight_gen_batches", text="see `staleness_threshold`"),
         built(f"{_ACTOR}.use_kl_loss", text="set or leave out `training.algorithm.kl`"),

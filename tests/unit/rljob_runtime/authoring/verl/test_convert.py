@@ -179,7 +179,7 @@ def test_no_key_of_the_table_is_passed_over(key):
         ([f"{ACTOR}.kl_loss_type=mse", f"{ACTOR}.use_kl_loss=True"], "algorithm.kl.estimator", "k2"),
         ([f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"], "algorithm.aggregation", "sequence-mean"),
         ([f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm"], "algorithm.aggregation", "fixed-length"),
-        (["algorithm.filter_groups.enable=True"], "rollout.filter.zeroVariance", {}),
+        (["algorithm.filter_groups.enable=True"], "rollout.filter.zeroVariance.maxRefill", 1000),
         (
             ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.max_num_gen_batches=10"],
             "rollout.filter.zeroVariance.maxRefill",
