@@ -18,6 +18,8 @@ _OVERLONG = (
     "reward_model.overlong_buffer",
     "reward.reward_kwargs.overlong_buffer_cfg",
 )
+OVERLONG_LENGTHS = ("reward_model.reward_kwargs.max_resp_len", "reward.reward_kwargs.max_resp_len")
+"""Keys of the length that the overlong zone ends at."""
 _CUSTOM = ("custom_reward_function", "reward.custom_reward_function")
 
 
@@ -106,8 +108,17 @@ def _overlong(given: Given, manager: str | None) -> None:
         given.tell(tokens_key, f"of no effect with the reward manager {manager}", False)
         return
     given.accounted |= {f"{group}.enable" for group in _OVERLONG}
+    _tell_of_zone(given)
     if given.take(tokens_key, "training.reward.overlong.bufferTokens", tokens) and factor is not None:
         given.take(factor_key, "training.reward.overlong.penaltyFactor", factor)
+
+
+def _tell_of_zone(given: Given) -> None:
+    longest = given.fields["spec.training.rollout.maxResponseTokens"].value
+    for key in OVERLONG_LENGTHS:
+        length = given.integer(key)
+        if length is not None and length != longest:
+            given.tell(key, f"the overlong zone ends at rollout.maxResponseTokens: {longest}")
 
 
 def algorithm(given: Given) -> None:
@@ -226,6 +237,10 @@ def optimizer(given: Given) -> None:
     for name, style in zip(("lr_decay_style", "lr_scheduler_type", "warmup_style"), styles, strict=True):
         if style is not None:
             given.take(f"{optim}.{name}", f"{field}.schedule", style)
+    falls_over = given.integer(f"{optim}.lr_decay_steps")
+    schedule = given.fields.get(f"spec.{field}.schedule")
+    if falls_over is not None and falls_over > 0 and schedule is not None and schedule.value != "constant":
+        given.tell(f"{optim}.lr_decay_steps", "the rate falls over the job's updates")
     warmup = given.integer(f"{optim}.lr_warmup_steps")
     ratio = given.number(f"{optim}.lr_warmup_steps_ratio")
     if warmup is not None and warmup >= 0:

@@ -1,8 +1,15 @@
 """Rows of the table: data, reward and algorithm."""
 
-from rljob_runtime.authoring.verl.table import Section, built, direct, none, said
+from rljob_runtime.authoring.verl.learning import OVERLONG_LENGTHS
+from rljob_runtime.authoring.verl.table import Section, built, direct, harmless, none, said
 
 _ACTOR = "actor_rollout_ref.actor"
+_OFFLOADED = (
+    "optimizer_cpu_offload",
+    "optimizer_offload_fraction",
+    "overlap_cpu_optimizer_d2h_h2d",
+    "use_precision_aware_optimizer",
+)
 _TOKENS = "`training.parallel.maxTokensPerMicroBatch`"
 
 DATA_AND_REWARD = Section(
@@ -127,10 +134,9 @@ DATA_AND_REWARD = Section(
             text="the punishment is always recorded, as the [part](rewards.md#parts-and-metrics) "
             "`shaping.overlong` of the reward",
         ),
-        none(
-            "reward_model.reward_kwargs.max_resp_len",
-            "reward.reward_kwargs.max_resp_len",
-            text="it is `training.rollout.maxResponseTokens`",
+        built(
+            *OVERLONG_LENGTHS,
+            text="the zone of `training.reward.overlong` ends at `training.rollout.maxResponseTokens`",
         ),
         direct("reward_model.num_workers", "training.reward.workers", "integer"),
         direct("reward.num_workers", "training.reward.workers", "integer"),
@@ -139,6 +145,11 @@ DATA_AND_REWARD = Section(
             "reward.reward_model.enable",
             text="no model scores responses; a reward function may ask a server of its own",
             off=("false",),
+        ),
+        harmless(
+            "reward_model.launch_reward_fn_async",
+            "reward_model.use_reward_loop",
+            text="rewards are always computed beside generation",
         ),
         none(
             "reward_model.*",
@@ -171,7 +182,7 @@ ALGORITHM = Section(
             text="the penalty is a term of the loss, `training.algorithm.kl`",
             off=("false",),
         ),
-        none(
+        harmless(
             "algorithm.kl_ctrl.*",
             "algorithm.kl_penalty",
             text="the penalty is a term of the loss, see `kl_loss_coef`",
@@ -293,7 +304,10 @@ ALGORITHM = Section(
             f"{_ACTOR}.optim.warmup_style",
             text="`training.optimizer.schedule`",
         ),
-        none(f"{_ACTOR}.optim.lr_decay_steps", text="the rate falls over the job's updates"),
+        built(
+            f"{_ACTOR}.optim.lr_decay_steps",
+            text="none: with a schedule that falls, the rate falls over the job's updates",
+        ),
         none(
             f"{_ACTOR}.optim.min_lr_ratio",
             f"{_ACTOR}.optim.min_lr",
@@ -305,12 +319,28 @@ ALGORITHM = Section(
         direct(f"{_ACTOR}.optim.clip_grad", "training.optimizer.maxGradNorm", "number"),
         direct(f"{_ACTOR}.grad_clip", "training.optimizer.maxGradNorm", "number"),
         none(
+            f"{_ACTOR}.optim.optimizer",
+            f"{_ACTOR}.optim.optimizer_impl",
+            text="the optimizer is AdamW, as `training.optimizer` has it",
+            off=("adamw", "adam", "torch.optim", "none"),
+        ),
+        none(
+            f"{_ACTOR}.optim.num_cycles",
+            text="`schedule: cosine` falls once, through half a cycle",
+            off=("0.5", "none"),
+        ),
+        none(f"{_ACTOR}.optim.lr_warmup_init", text="the rate rises from 0", off=("0", "0.0", "none")),
+        harmless(
+            *(f"{_ACTOR}.optim.override_optimizer_config.{name}" for name in _OFFLOADED),
+            text="`training.parallel.cpuOffload`, for weights, gradients and optimizer states together",
+        ),
+        none(
             f"{_ACTOR}.optim.override_optimizer_config.*",
             text="`training.parallel.cpuOffload`, for weights, gradients and optimizer states together; "
             "`training.optimizer.stateFormat` for moments in bfloat16",
         ),
-        none(f"{_ACTOR}.optim.*", text="the optimizer is AdamW, as `training.optimizer` has it"),
-        none("critic.*", text="there is no critic: advantages are those of a group"),
+        none(f"{_ACTOR}.optim.*", text="no other setting of the optimizer is known here"),
+        harmless("critic.*", text="there is no critic: advantages are those of a group"),
         none("algorithm.*", text="no other estimators, penalties or filters", off=("none", "false")),
         built(
             "distillation.enabled",
@@ -339,6 +369,6 @@ ALGORITHM = Section(
             text="the teacher's part is always an advantage, and goes through the policy loss",
             off=("true",),
         ),
-        none("distillation.*", text="there is no other setting of a teacher"),
+        none("distillation.*", text="no other setting of a teacher is known here"),
     ),
 )

@@ -1,17 +1,52 @@
-"""Rows of the table: asynchrony, model, trainer and rollout."""
+"""Rows of the table: asynchrony, model and trainer."""
 
-from rljob_runtime.authoring.verl.table import Section, built, direct, none, said
+from rljob_runtime.authoring.verl.table import Section, built, direct, harmless, none, said
 
 _ASYNC = "async_training"
 _ACTOR = "actor_rollout_ref.actor"
 _MODEL = "actor_rollout_ref.model"
 _REF = "actor_rollout_ref.ref"
 _ROLLOUT = "actor_rollout_ref.rollout"
-_VLLM = "training.rollout.engine.vllm"
 _EVERY = "`training.evaluation.everyVersions`, where `data.val_files` names files"
 _OFFLOAD = (
     "no engine shares the trainer's devices; where their memory does not suffice, "
     "`training.parallel.cpuOffload`, which is there during steps as well"
+)
+
+_MEGATRON_COMPUTES = (
+    "recompute_method",
+    "recompute_granularity",
+    "recompute_num_layers",
+    "recompute_modules",
+    "apply_rope_fusion",
+    "bias_activation_fusion",
+    "bias_dropout_fusion",
+    "masked_softmax_fusion",
+    "gradient_accumulation_fusion",
+    "deallocate_pipeline_outputs",
+    "persist_layer_norm",
+    "attention_backend",
+    "use_flash_attn",
+    "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage",
+    "account_for_loss_in_pipeline_split",
+    "account_for_embedding_in_pipeline_split",
+    "moe_grouped_gemm",
+    "moe_permute_fusion",
+    "moe_token_dispatcher_type",
+    "moe_enable_deepep",
+    "moe_shared_expert_overlap",
+    "moe_router_dtype",
+)
+"""Settings that leave a layer's result as it is, but for rounding."""
+_MEGATRON_RUNS = (
+    "dist_checkpointing_path",
+    "vanilla_mbridge",
+    "sequence_parallel",
+    "use_distributed_optimizer",
+    "use_remove_padding",
+    "seed",
+    "override_ddp_config.*",
 )
 
 ASYNCHRONY = Section(
@@ -51,7 +86,12 @@ ASYNCHRONY = Section(
             "`rollout_is` is of no effect there. Otherwise the trainer computes what the ratio is against: "
             "`policyLoss.decoupledClip`, with other losses `rolloutCorrection`, both with importance weights",
         ),
-        none(f"{_ASYNC}.*", text="no other setting of the recipe is needed"),
+        harmless(
+            f"{_ASYNC}.checkpoint_engine.*",
+            f"{_ASYNC}.use_trainer_do_validate",
+            text="weights are sent as `training.async.weightSync` says, and engines evaluate",
+        ),
+        none(f"{_ASYNC}.*", text="no other setting of the recipe is known here"),
         built(
             "rollout.total_rollout_steps",
             text="`training.schedule.totalSteps`, divided by prompts per step: `total_rollout_steps / "
@@ -80,7 +120,7 @@ ASYNCHRONY = Section(
             "rollout.max_concurrent_samples_per_replica",
             text="`training.rollout.maxRunningRequests` of each engine, which counts responses",
         ),
-        none("rollout.*", text="no other setting of the recipe is needed"),
+        none("rollout.*", text="no other setting of the recipe is known here"),
         built("rollout.test_freq", text=_EVERY),
         none("actor_rollout_ref.hybrid_engine", text="trainer and engines are always separate"),
         none(f"{_ROLLOUT}.mode", text="engines are always asynchronous"),
@@ -105,12 +145,19 @@ MODEL_AND_TRAINER = Section(
             f"{_MODEL}.enable_activation_offload",
             text="`training.model.offloadActivations`, with `activationCheckpointing: full`",
         ),
-        none(
-            f"{_MODEL}.override_config.*",
-            text="what the model's `config.json` says counts: a job that needs more positions than "
-            "`max_position_embeddings` is refused",
+        harmless(
+            f"{_MODEL}.override_config.attn_implementation",
+            f"{_MODEL}.use_shm",
+            f"{_MODEL}.tiled_mlp.*",
+            text="how the model computes, not what",
         ),
-        none(
+        harmless(
+            f"{_MODEL}.override_config.max_position_embeddings",
+            f"{_MODEL}.override_config.model_config.max_position_embeddings",
+            text="what the model's `config.json` says counts: a job that needs more positions is refused",
+        ),
+        none(f"{_MODEL}.override_config.*", text="what the model's `config.json` says counts"),
+        harmless(
             f"{_MODEL}.use_fused_kernels",
             f"{_MODEL}.fused_kernel_options.*",
             f"{_MODEL}.use_liger",
@@ -140,8 +187,13 @@ MODEL_AND_TRAINER = Section(
             off=("none",),
         ),
         none(
+            f"{_MODEL}.lora.*",
+            text="Megatron's LoRA: write `training.adapter` by hand",
+            off=("0", "none", "false"),
+        ),
+        none(
             f"{_MODEL}.*",
-            text="the model is a Hugging Face folder",
+            text="no other setting of verl's models is known here: the model is a Hugging Face folder",
         ),
         built(
             f"{_ACTOR}.fsdp_config.offload_policy",
@@ -152,7 +204,24 @@ MODEL_AND_TRAINER = Section(
         ),
         built(f"{_ACTOR}.fsdp_config.fsdp_size", text="`training.parallel.shardGroupSize`; -1: leave it out"),
         built(f"{_ACTOR}.fsdp_config.dtype", f"{_ROLLOUT}.dtype", text="`training.model.dtype`"),
-        none(f"{_ACTOR}.fsdp_config.*", text="weights are sharded by FSDP2, with float32 master weights"),
+        none(
+            f"{_ACTOR}.fsdp_config.model_dtype",
+            text="weights are sharded by FSDP2, with float32 master weights",
+            off=("fp32", "float32", "none"),
+        ),
+        harmless(
+            f"{_ACTOR}.fsdp_config.strategy",
+            f"{_ACTOR}.fsdp_config.forward_prefetch",
+            f"{_ACTOR}.fsdp_config.reshard_after_forward",
+            f"{_ACTOR}.fsdp_config.use_orig_params",
+            f"{_ACTOR}.fsdp_config.use_torch_compile",
+            f"{_ACTOR}.fsdp_config.wrap_policy.*",
+            text="weights are sharded by FSDP2, layer by layer",
+        ),
+        none(
+            f"{_ACTOR}.fsdp_config.*",
+            text="weights are sharded by FSDP2, with float32 master weights; no other setting is known here",
+        ),
         none(
             "model_engine",
             f"{_ACTOR}.model_engine",
@@ -191,7 +260,12 @@ MODEL_AND_TRAINER = Section(
             "(`training.parallel.tensorParallel`), whole experts",
             off=("1", "none"),
         ),
-        none(f"{_ACTOR}.megatron.*", text="Megatron's own settings"),
+        harmless(
+            *(f"{_ACTOR}.megatron.override_transformer_config.{name}" for name in _MEGATRON_COMPUTES),
+            *(f"{_ACTOR}.megatron.{name}" for name in _MEGATRON_RUNS),
+            text="how Megatron computes, not what",
+        ),
+        none(f"{_ACTOR}.megatron.*", text="no other setting of Megatron is known here"),
         none(
             f"{_REF}.log_prob_micro_batch_size_per_gpu",
             f"{_REF}.log_prob_max_token_len_per_gpu",
@@ -199,7 +273,8 @@ MODEL_AND_TRAINER = Section(
             f"{_REF}.log_prob_use_dynamic_bsz",
             text="the reference model takes the trainer's micro-batches",
         ),
-        none(f"{_REF}.*", text="the reference model is sharded like the policy"),
+        none(f"{_REF}.model.*", text="the reference is the model that training begins with"),
+        harmless(f"{_REF}.*", text="the reference model is sharded like the policy"),
         built(
             "trainer.nnodes",
             "trainer.n_gpus_per_node",
@@ -260,14 +335,23 @@ MODEL_AND_TRAINER = Section(
             "by hand",
             off=(),
         ),
-        none("trainer.*", text="no other setting of verl's trainer is needed"),
-        none(
+        harmless(
+            "trainer.use_legacy_worker_impl",
+            "trainer.max_critic_ckpt_to_keep",
+            "trainer.del_local_ckpt_after_load",
+            "trainer.remove_previous_ckpt_in_save",
+            "trainer.esi_redundant_time",
+            "trainer.ray_wait_register_center_timeout",
+            text="settings of verl's own processes",
+        ),
+        none("trainer.*", text="no other setting of verl's trainer is known here"),
+        none("skip.*", text="responses are always drawn anew"),
+        harmless(
             "ray_kwargs.*",
             "ray_init.*",
             "global_profiler.*",
             "transfer_queue.*",
             "hydra.*",
-            "skip.*",
             f"{_ACTOR}.profiler.*",
             f"{_ROLLOUT}.profiler.*",
             text="settings of verl's own processes",
@@ -280,101 +364,7 @@ MODEL_AND_TRAINER = Section(
             text="settings of another trainer; here it is FSDP2, with `training.parallel`",
             off=("0", "1", "true", "false", "none"),
         ),
-        none(f"{_ACTOR}.checkpoint.*", text="a checkpoint holds all that a resumed run needs"),
+        harmless(f"{_ACTOR}.checkpoint.*", text="a checkpoint holds all that a resumed run needs"),
         none(f"{_ACTOR}.*", text="no other setting of verl's actor is known here", off=("none", "false")),
-    ),
-)
-
-ROLLOUT = Section(
-    "Rollout",
-    (
-        built(f"{_ROLLOUT}.name", text="vllm: `training.rollout.engine: {vllm: {}}`. Others: none"),
-        direct(f"{_ROLLOUT}.n", "training.rollout.samplesPerPrompt", "integer"),
-        direct(f"{_ROLLOUT}.temperature", "training.rollout.temperature", "number"),
-        direct(f"{_ROLLOUT}.top_p", "training.rollout.topP", "number"),
-        built(f"{_ROLLOUT}.top_k", text="`training.rollout.topK`; -1 is 0"),
-        none(
-            f"{_ROLLOUT}.do_sample",
-            text="responses are always sampled",
-            off=("true",),
-        ),
-        none(
-            f"{_ROLLOUT}.calculate_log_probs",
-            text="engines always return the log-probabilities they sampled from",
-        ),
-        built(
-            f"{_ROLLOUT}.gpu_memory_utilization",
-            text=f"`{_VLLM}.gpuMemoryUtilization`. Of a script of `main_ppo` it is not taken over: its "
-            "engines share their devices with the trainer",
-        ),
-        built(
-            f"{_ROLLOUT}.tensor_model_parallel_size",
-            text="`pools.fastRollout.acceleratorsPerWorker`",
-        ),
-        none(
-            f"{_ROLLOUT}.data_parallel_size",
-            f"{_ROLLOUT}.expert_parallel_size",
-            f"{_ROLLOUT}.pipeline_model_parallel_size",
-            text="engines are independent of each other, one for each worker of a pool",
-            off=("1",),
-        ),
-        direct(f"{_ROLLOUT}.max_num_batched_tokens", f"{_VLLM}.maxBatchedTokens", "integer"),
-        none(f"{_ROLLOUT}.enable_chunked_prefill", text="vLLM's own default"),
-        direct(f"{_ROLLOUT}.enable_prefix_caching", f"{_VLLM}.prefixCaching", "flag"),
-        direct(f"{_ROLLOUT}.enforce_eager", f"{_VLLM}.enforceEager", "flag"),
-        built(f"{_ROLLOUT}.cudagraph_capture_sizes", text=f"`{_VLLM}.captureSizes`"),
-        none(
-            f"{_ROLLOUT}.free_cache_engine",
-            f"{_ROLLOUT}.enable_sleep_mode",
-            text="engines share no device with the trainer",
-        ),
-        none(
-            f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
-            f"{_ROLLOUT}.log_prob_max_token_len_per_gpu",
-            f"{_ROLLOUT}.log_prob_micro_batch_size",
-            f"{_ROLLOUT}.log_prob_use_dynamic_bsz",
-            text="see `training.parallel.maxTokensPerMicroBatch`",
-        ),
-        built(f"{_ROLLOUT}.val_kwargs.n", text="`training.evaluation.samplesPerPrompt`"),
-        built(
-            f"{_ROLLOUT}.val_kwargs.temperature",
-            f"{_ROLLOUT}.val_kwargs.top_p",
-            f"{_ROLLOUT}.val_kwargs.top_k",
-            text="`training.evaluation.sampling`; verl's defaults are 0, 1 and off, whatever training has",
-        ),
-        none(f"{_ROLLOUT}.val_kwargs.do_sample", text="`temperature: 0` takes the most probable token"),
-        none(f"{_ROLLOUT}.val_kwargs.*", text="see `training.evaluation.sampling`"),
-        none(
-            f"{_ROLLOUT}.multi_turn.*",
-            f"{_ROLLOUT}.agent.*",
-            text="a response is one answer to one prompt: there are no tools and no turns",
-            off=("false", "none", "1", "single_turn_agent"),
-        ),
-        none(
-            f"{_ROLLOUT}.quantization",
-            text="engines compute in `training.model.dtype`",
-            off=("none",),
-        ),
-        none(
-            f"{_ROLLOUT}.ignore_eos",
-            text="a response ends with its stop token; `training.rollout.forcedLengths` is for benchmarks",
-            off=("false",),
-        ),
-        said(
-            "(16 requests for each engine, fixed in the recipe's code)",
-            "`training.rollout.maxRunningRequests`",
-        ),
-        direct(f"{_ROLLOUT}.max_num_seqs", "training.rollout.maxRunningRequests", "integer"),
-        none(
-            f"{_ROLLOUT}.enable_rollout_routing_replay",
-            text="the trainer chooses experts for itself",
-            off=("false",),
-        ),
-        none(
-            f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype",
-            text="the KV cache has `training.model.dtype`",
-            off=("auto", "none"),
-        ),
-        none(f"{_ROLLOUT}.*", text="no other setting of verl's engines is needed"),
     ),
 )

@@ -62,8 +62,16 @@ def built(*keys: str, text: str) -> Row:
 
 
 def none(*keys: str, text: str, off: tuple[str, ...] | None = None) -> Row:
-    """Keys without a counterpart."""
+    """Keys without a counterpart. Of a group (`.*`) nobody has looked at each key: any value but those of
+    `off`, which are null and false where it is not given, differs."""
+    if off is None and any(key.endswith(".*") for key in keys):
+        off = ("none", "false")
     return Row(keys, f"none: {text}", off=off)
+
+
+def harmless(*keys: str, text: str) -> Row:
+    """Keys without a counterpart, groups of them as well, that change nothing of what is trained."""
+    return Row(keys, f"none: {text}")
 
 
 def said(shown: str, text: str) -> Row:

@@ -95,6 +95,10 @@ def test_a_folder_is_told_as_such_where_a_file_is_to_be_written(
     [
         (None, "cannot be read: No such file or directory."),
         ("echo", "train.sh:1  no launch of verl found"),
+        (
+            "python3 -m verl.trainer.main_generation data.path=/d",
+            "train.sh:1  verl.trainer.main_generation: it generates responses and trains nothing",
+        ),
         (b"#\n# caf\xe9\n", "train.sh:2  is not UTF-8 text."),
         ("echo\n".encode("utf-16"), "train.sh:1  is UTF-16 text: write it as UTF-8."),
         ("\nx='", "train.sh:2  not a shell script: the ' that begins here is not closed."),
