@@ -152,6 +152,9 @@ REFUSED = {
     "logits divided by nothing": (Model("granite", {"logits_scaling": 0.0}), "a factor of logits in config"),
     "heads of two sizes": (Model("gemma4_text", {"layer_types": BOTH[::-1]}), "heads of attention that"),
     "key heads that it does not have": (Model("deepseek_v3"), "num_key_value_heads .* that of its layers, 4"),
+    "key heads that it does not have, before a router that looks at numbers": (
+        Model("longcat_flash", {"num_layers": 2}), "num_key_value_heads .* that of its layers, 4",
+    ),
     "convolutions": (Model("lfm2", {"layer_types": ["conv", "full_attention"]}), "layers of type conv"),
 }  # fmt: skip
 

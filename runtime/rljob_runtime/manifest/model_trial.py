@@ -8,7 +8,7 @@ done with logits behind it.
 Guarantees: a model is taken where attention is causal, or causal within the window that its layer says, with
 a cap of scores and sinks as its call of attention tells, nothing else mixes tokens, and logits are what the
 output head gives, or that times a factor or capped; else it is refused, with the reason. Of models whose code
-looks at numbers attention is not tried. No weights are read or made.
+looks at numbers attention is tried up to there. No weights are read or made.
 """
 
 import inspect
@@ -212,8 +212,9 @@ def _attention_fault(model: Any, asked: _Asked) -> _Fault | None:
                 input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, packing=asked
             )
     except (NotImplementedError, RuntimeError):
-        # Its code looks at numbers, as that of a few routers does: the trainer sees its calls as they come.
-        return None
+        # Its code looks at numbers, as that of a few routers does: of the layers up to there it is known what
+        # they ask, and the trainer sees the others' calls as they come.
+        return asked.faults[0] if asked.faults else None
     if asked.faults:
         return asked.faults[0]
     # Kernels are chosen, and samples shared by ranks, by what all layers have.
