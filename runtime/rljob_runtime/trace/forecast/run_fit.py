@@ -222,7 +222,7 @@ class _Prompts:
         if trace is not None and len(trace.uids):
             self._tokens = dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
             self._mean = round(float(trace.prompt_tokens.mean()))
-            self.longest = int((trace.prompt_tokens + trace.tokens.max(axis=1)).max())
+            self.longest = int((trace.prompt_tokens.astype(np.int64) + trace.tokens.max(axis=1)).max())
 
     def tokens(self, uid: int) -> int:
         """Of the prompt of a group."""

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rljob_api import RLJob
-from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
+from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader, read_length_trace
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.run_folder import MANIFEST
@@ -101,6 +101,18 @@ def test_how_much_a_cache_holds_is_what_engines_said(
     file.write_text(fit_run(run))
     assert read_assumptions(file)[0].engines.fast.kv_tokens == known
     assert ("those of the fast pool did not" in file.read_text()) == (known is None)
+
+
+def test_no_cache_holds_less_than_the_longest_lengths_that_a_file_may_say(run: Path) -> None:
+    """Prompt and response together are more tokens than an int32 holds."""
+    most = 2**31 - 1
+    line = ResponseLine(0, 0, most, prompt_tokens=most)
+    header = TraceHeader(1, most)
+    (run / LENGTHS_FILE).write_bytes(b"\n".join(map(msgspec.json.encode, (header, line))) + b"\n")
+    EventLog(run / EVENTS_FOLDER, 0, "fast-0", "fast").has_cache(most)
+    found = read_run(run, read_length_trace(run / LENGTHS_FILE))
+    assert found.longest == 2 * most
+    assert found.cache(["fast"]) is None
 
 
 EVENT = b'{"event": "generate", "start": 5.0, "duration": 1.0, "step": 0, "worker": "%s", "pool": "fast", '
