@@ -11,7 +11,7 @@ Pure numpy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -126,8 +126,14 @@ def _max_rl(group: GroupRewards) -> NDArray[np.float64]:
             "algorithm.advantage.maxRl, which divides by the mean of a group's rewards, none may be below 0: "
             "change the reward, or choose another advantage"
         )
-    # Where they differ and none is negative, the mean is above 0.
-    return _centred(group) / counted.mean() if _differ(group) else _centred(group)
+    if not _differ(group):
+        return _centred(group)
+    # By a power of two, which rounds nothing: the mean of tiny rewards would be rounded to 0, otherwise.
+    _, exponent = np.frexp(counted.max())
+    scaled = np.ldexp(np.where(group.counted, group.rewards, 0.0), -exponent)
+    # They differ, and none is negative: the mean is above 0.
+    mean = float(scaled[group.counted].mean())
+    return _centred(replace(group, rewards=scaled)) / mean
 
 
 def _centred(group: GroupRewards) -> NDArray[np.float64]:

@@ -100,6 +100,14 @@ def test_no_advantage_exceeds_that_of_one_right_response_in_a_full_group(samples
         assert np.abs(of_group(MAX_RL, given)).max() <= samples - 1
 
 
+@pytest.mark.parametrize("largest", [5e-324, 1e-310, 2.2250738585072014e-308, 1e-9, LARGEST])
+@pytest.mark.parametrize("failed", [0.0, LARGEST, -LARGEST, np.nan])
+def test_max_rl_is_finite_however_small_the_rewards_are(largest: float, failed: float) -> None:
+    """Also where their mean is too small to be a number, and whatever stands for a response without one."""
+    found = of_group(MAX_RL, group([largest, 0, failed], [1, 1, 0]))
+    np.testing.assert_array_equal(found, [1, -1, 0])
+
+
 @pytest.mark.parametrize(
     ("algorithm", "rewards", "valid", "expected"),
     [
