@@ -123,3 +123,9 @@ def unfit(tensor: int, config: Mapping[str, Any]) -> str | None:
 def experts_of(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The names under which a config.json says how many experts a layer has; none where it has none."""
     return tuple(name for name in _EXPERTS if config.get(name))
+
+
+def expert_count(config: Mapping[str, Any]) -> int:
+    """How many experts a layer has by a config.json; 0 where it has none, or gives no single number."""
+    said = (config[name] for name in experts_of(config))
+    return next((number for number in said if isinstance(number, int)), 0)

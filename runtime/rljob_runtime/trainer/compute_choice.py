@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rljob_api import RLJob
 from rljob_runtime.manifest.trainer_memory import ModelSize, held_bytes
+from rljob_runtime.parallel.rank_layout import experts_of
 
 _HELD_SHARE = 0.1
 """Of an accelerator's memory, that held weights and gradients may take unasked."""
@@ -37,9 +38,7 @@ def compiles(job: RLJob, model: Any, found: str | None) -> Choice:
         f"accelerator is {spec.accelerator}": spec.accelerator != "nvidia",
         "parallel.tensorParallel is above 1": spec.training.parallel.tensor_parallel > 1,
         "an adapter is trained": spec.training.adapter is not None,
-        "the model has experts": bool(
-            getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)
-        ),
+        "the model has experts": bool(experts_of(text.to_dict())),
         "the model does not say which of its modules are layers": not model._no_split_modules,
         "there is no C compiler": found is None,
     }

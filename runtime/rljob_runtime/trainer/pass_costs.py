@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.parallel.cost_model import CostModel, ModelShape
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
 from rljob_runtime.parallel.pass_fit import MeasuredPass, OnlineFit
+from rljob_runtime.parallel.rank_layout import expert_count
 from rljob_runtime.trainer.attention_choice import Heads
 from rljob_runtime.trainer.phases import Timed
 from rljob_runtime.trainer.step_metrics import PassMetrics
@@ -23,6 +25,9 @@ from rljob_runtime.trainer.step_metrics import PassMetrics
 _BACKWARD: dict[ActivationCheckpointing, float] = {"none": 2.0, "selective": 2.0, "full": 3.0}
 """Seconds of a backward part by those of the forward part, where none was measured: twice the products, and
 those of the forward part where it is made a second time."""
+
+_PER_TOKEN = ("num_experts_per_tok", "moe_topk")
+"""Under which config.json says how many experts a token uses."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +140,33 @@ def shape_of(model: Any, heads: Heads, tensor: int = 1) -> ModelShape:
     together."""
     own = heads.part(tensor)
     text = model.config.get_text_config()
-    experts = getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)
-    used = text.num_experts_per_tok / experts if experts else 1.0
-    parameters = sum(
-        each.numel() * (used if ".experts." in name else 1.0) for name, each in model.named_parameters()
+    used = _used_experts(text)
+    looked_up = model.get_input_embeddings().weight
+    # Weights of the head may be those of the input embedding, which nothing else is multiplied with.
+    parameters = sum(each.numel() for each in model.get_output_embeddings().parameters()) + sum(
+        each.numel() * (used if _of_experts(name, each) else 1.0)
+        for name, each in model.get_decoder().named_parameters()
+        if each is not looked_up
     )
-    if not text.tie_word_embeddings:
-        parameters -= model.get_input_embeddings().weight.numel()
     return ModelShape(
         layers=text.num_hidden_layers,
         parameters=round(parameters / tensor),
         query_width=own.query * own.size,
         key_value_width=own.shared * own.size,
     )
+
+
+def _used_experts(text: Any) -> float:
+    """The share of a layer's experts that a token uses; 1 where there are none."""
+    experts = expert_count(text.to_dict())
+    used = next((found for name in _PER_TOKEN if (found := getattr(text, name, None))), experts)
+    return used / experts if experts else 1.0
+
+
+def _of_experts(name: str, parameter: Tensor) -> bool:
+    """Whether a decoder's parameter belongs to experts. Some families stack them in modules of other names;
+    nothing else in a decoder that the trainer takes has three dimensions."""
+    return ".experts." in name or parameter.ndim == 3
 
 
 def pass_numbers(plan: Plan) -> list[list[int]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.parallel.rank_layout import Mesh, RankLayout, unfit
+from rljob_runtime.parallel.rank_layout import Mesh, RankLayout, expert_count, unfit
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,19 @@ def test_models_that_can_be_split(tensor: int, changes: dict[str, Any], words: l
     assert (why is None) == (words is None)
     for each in words or []:
         assert each in str(why)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 0),
+        ({"num_experts": 128}, 128),
+        ({"num_experts": 0, "num_local_experts": 60}, 60),
+        ({"num_experts": None, "n_routed_experts": 4}, 4),
+        ({"moe_num_experts": 6}, 6),
+        # Of layers that differ.
+        ({"num_experts": [4, 8]}, 0),
+    ],
+)
+def test_how_many_experts_a_layer_has(changes: dict[str, Any], count: int) -> None:
+    assert expert_count(MODEL | changes) == count

@@ -15,7 +15,7 @@ GIB = 2**30
 
 
 def model(layers: bool = True, **config: int) -> Any:
-    text = SimpleNamespace(**config)
+    text = SimpleNamespace(to_dict=lambda: config)
     return SimpleNamespace(
         config=SimpleNamespace(get_text_config=lambda: text), _no_split_modules=["Layer"] if layers else None
     )
@@ -35,6 +35,7 @@ COMPILED: dict[str, tuple[dict[str, Any], Any, str | None, bool, str]] = {
     "asked for on CPUs": ({"training.compute.compile": True}, model(), "gcc", True, "says so"),
     "experts": (NVIDIA, model(num_experts=8), "gcc", False, "the model has experts"),
     "experts by another name": (NVIDIA, model(num_local_experts=8), "gcc", False, "has experts"),
+    "experts by a third name": (NVIDIA, model(moe_num_experts=8), "gcc", False, "has experts"),
     "an adapter": (
         NVIDIA | {"training.adapter": {}, "training.model.dtype": "bfloat16"},
         model(), "gcc", False, "an adapter is trained",

@@ -21,6 +21,7 @@ from rljob_runtime.trainer.pass_costs import (
     shape_of,
 )
 from rljob_runtime.trainer.phases import Timed
+from tests.support.runtime.families import IMAGES
 
 PRIOR = CostModel(per_pass=0.001, per_token=1e-6, per_square=1e-12, shared_pass=(0.0, 0.001))
 SLOW = CostModel(per_pass=0.01, per_token=1e-3, per_square=1e-7, shared_pass=(0.0, 0.05))
@@ -203,13 +204,19 @@ def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch
     assert found == [times(2.5, 2.0, 1.0, 4.0, compiled=[0, 1])]
 
 
+SEEING: dict[str, dict[str, Any]] = {"gemma3": IMAGES["vision_config"]}
+"""Families that see images, too, with the sizes of what they have for that."""
+
+
 def shape(family: str, tensor: int = 1, **changes: Any) -> ModelShape:
     """Of a model of two layers, 64 wide, that has no values; of the part that each of `tensor` ranks has."""
     sizes: dict[str, Any] = {
         "vocab_size": 100, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,
-    }  # fmt: skip
-    config = transformers.AutoConfig.for_model(family, **sizes, **changes)
+    } | changes  # fmt: skip
+    if family in SEEING:
+        sizes = {"text_config": sizes, "vision_config": SEEING[family]}
+    config = transformers.AutoConfig.for_model(family, **sizes)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
     return shape_of(model, Heads.of(model), tensor)
@@ -239,3 +246,28 @@ def test_of_experts_a_token_costs_those_that_it_uses(family: str, count: str, wi
     more = 2 * (2 * one + router) - 2 * one
     assert found[4].parameters == pytest.approx(dense.parameters + more, abs=64), "but for norms of heads"
     assert {each.key_value_width for each in found.values()} == {dense.key_value_width} == {32}
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "used"),
+    [
+        ("aria_text", "moe_num_experts", {"moe_topk": 2}),
+        ("jetmoe", "num_local_experts", {"num_experts_per_tok": 2}),
+        ("ernie4_5_moe", "moe_num_experts", {"moe_k": 2, "moe_layer_start_index": 0}),
+        ("gpt_oss", "num_local_experts", {"num_experts_per_tok": 2}),
+    ],
+)
+def test_experts_are_told_by_whatever_name_they_have(family: str, count: str, used: dict[str, int]) -> None:
+    """Of a model, and of its tensors: with more experts it has more rows of routers alone."""
+    few, many = (shape(family, **{count: each}, **used).parameters for each in (4, 16))
+    assert 0 < many - few <= 2 * (64 + 1) * (16 - 4)
+
+
+def test_what_a_model_has_for_images_costs_a_token_nothing() -> None:
+    assert shape("gemma3") == shape("gemma3_text")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_output_head_costs_what_it_is_multiplied_with(tied: bool) -> None:
+    """Also where its weights are those of the input embedding, which is looked up."""
+    assert shape("mistral") == shape("mistral", tie_word_embeddings=tied)
