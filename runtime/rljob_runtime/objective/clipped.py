@@ -13,13 +13,7 @@ def clip(setting: Clip, tokens: Tokens, old: Tensor) -> PolicyTerm:
     (arXiv:1912.09729). The ratio is against `old`, which is its importance weight too."""
     log_ratio = tokens.new - old
     ratio = ratio_of(log_ratio)
-    loss, clipped = _bounded(ratio, tokens.advantages, setting.low, setting.high)
-    if setting.dual is not None:
-        # With a negative advantage the loss grows with the ratio without bound; dual clip ends that.
-        limit = -tokens.advantages * setting.dual
-        capped = (tokens.advantages < 0) & (limit < loss)
-        loss = torch.where(capped, limit, loss)
-        clipped = clipped | capped
+    loss, clipped = _bounded(ratio, tokens.advantages, setting)
     return PolicyTerm(loss, clipped.float(), ratio.detach())
 
 
@@ -33,20 +27,27 @@ def decoupled_clip(setting: DecoupledClip, tokens: Tokens, old: Tensor) -> Polic
 
 def gspo(setting: Gspo, tokens: Tokens, old: Tensor) -> PolicyTerm:
     """Group sequence policy optimization (GSPO-token, arXiv:2507.18071): PPO's clip of one ratio for each
-    response, s = exp(mean of log(pi / pi_old) over its tokens).
+    response, s = exp(mean of log(pi / pi_old) over its tokens), with dual clip beside it.
 
     A token's loss is written with s * pi / sg(pi), where sg stops the gradient: its value is that of s, and
     its gradient goes through the token's own log-probability."""
     mean = response_means((tokens.new - old).detach(), tokens.responses)
     own = tokens.new - tokens.new.detach()
     ratio = ratio_of(mean.clamp(-LOG_RATIO, LOG_RATIO) + own)
-    loss, clipped = _bounded(ratio, tokens.advantages, setting.low, setting.high)
+    loss, clipped = _bounded(ratio, tokens.advantages, setting)
     return PolicyTerm(loss, clipped.float(), ratio.detach())
 
 
-def _bounded(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """The larger loss of the ratio and of the ratio within [1 - low, 1 + high], and which it is: clipping
-    never makes an update look better than it is."""
+def _bounded(ratio: Tensor, advantages: Tensor, setting: Clip | Gspo) -> tuple[Tensor, Tensor]:
+    """The larger loss of the ratio and of the ratio within [1 - low, 1 + high], and where a bound stops the
+    gradient: clipping never makes an update look better than it is, but for dual clip."""
     unclipped = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - low, 1 + high)
-    return torch.maximum(unclipped, bounded), bounded > unclipped
+    bounded = -advantages * ratio.clamp(1 - setting.low, 1 + setting.high)
+    loss, clipped = torch.maximum(unclipped, bounded), bounded > unclipped
+    if setting.dual is not None:
+        # With a negative advantage the loss grows with the ratio without bound; dual clip ends that.
+        limit = -advantages * setting.dual
+        capped = (advantages < 0) & (limit < loss)
+        loss = torch.where(capped, limit, loss)
+        clipped = clipped | capped
+    return loss, clipped

@@ -47,6 +47,8 @@ def gspo(setting: Gspo, tokens: list[Token], token: Token, old: Old) -> tuple[fl
     low, high = 1 - setting.low, 1 + setting.high
     if token.advantage >= 0:
         return -token.advantage * min(ratio, high), -token.advantage * ratio * (ratio <= high)
+    if setting.dual is not None and ratio > setting.dual:
+        return -token.advantage * setting.dual, 0.0
     return -token.advantage * max(ratio, low), -token.advantage * ratio * (ratio >= low)
 
 
@@ -80,7 +82,7 @@ BY_HAND: dict[str, Callable[[Any, list[Token], Token, Old], tuple[float, float]]
 }
 CHOICES = {
     "gspo": PolicyLoss(gspo=Gspo()),
-    "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5)),
+    "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5, dual=None)),
     "cispo": PolicyLoss(cispo=Cispo()),
     "cispo, narrow": PolicyLoss(cispo=Cispo(weight_floor=0.9, weight_cap=1.2)),
     "dppoTv": PolicyLoss(dppo_tv=DppoTv()),
@@ -153,6 +155,20 @@ def test_gspo_on_paper() -> None:
     assert found.loss[:2].tolist() == pytest.approx([-2.1, -2.1])
     assert gradient(narrow, tokens)[:2] == [0, 0]
     assert found.clipped[:2].tolist() == [1, 1], "both, though the second token's own ratio is 1"
+
+
+@pytest.mark.parametrize("log_ratio", [1.2, 12.0, 30.0])
+def test_no_bad_response_explodes_with_gspo(log_ratio: float) -> None:
+    """However much likelier it has become, as one sample may in a batch."""
+    tokens = two_tokens(math.exp(log_ratio), math.exp(log_ratio), advantage=-2.0)
+    bounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo()))
+    found = policy_term(bounded, tensors(tokens)[0])
+    assert found.loss[:2].tolist() == [6, 6], "dual 3"
+    assert gradient(bounded, tokens)[:2] == [0, 0]
+    assert found.clipped[:2].tolist() == [1, 1]
+    unbounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(dual=None)))
+    assert policy_term(unbounded, tensors(tokens)[0]).clipped[:2].tolist() == [0, 0]
+    assert min(gradient(unbounded, tokens)[:2]) > 6
 
 
 def test_cispo_on_paper() -> None:
