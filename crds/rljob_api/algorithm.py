@@ -66,8 +66,8 @@ class Gspo(Model):
     """Ratios below 1 - low are clipped. A response's mean ratio stays far closer to 1 than a token's."""
     high: float = Field(default=4e-4, gt=0, le=10)
     """Ratios above 1 + high are clipped."""
-    dual: float | None = Field(default=3.0, gt=1, le=100)
-    """Dual clip: the loss of a sample with negative advantage is at most dual * |advantage|. null is off."""
+    dual: float | None = Field(default=None, gt=1, le=100)
+    """Dual clip: the loss of a sample with negative advantage is at most dual * |advantage|. Default: off."""
 
 
 class Cispo(Model):

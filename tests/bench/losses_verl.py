@@ -98,7 +98,7 @@ def verl_losses() -> Iterator[Figure]:
     rows: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
         (
             "gspo", "gspo", sequences, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2},
-            {"low": 0.1, "high": 0.2, "dual": None},
+            {"low": 0.1, "high": 0.2},
         ),
         (
             "cispo", "cispo", tokens, {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0},
@@ -242,7 +242,7 @@ def trl_losses() -> Iterator[Figure]:
     )
     yield from compared(
         "gspo (grpo by sequence)",
-        algorithm_of({"gspo": {"low": 0.1, "high": 0.2, "dual": None}}, **sequences),
+        algorithm_of({"gspo": {"low": 0.1, "high": 0.2}}, **sequences),
         term("grpo", "sequence", low=0.1, high=0.2),
     )
     yield from compared("cispo", algorithm_of({"cispo": {"weightCap": 2.0}}), term("cispo", high=2.0))

@@ -27,7 +27,7 @@ def decoupled_clip(setting: DecoupledClip, tokens: Tokens, old: Tensor) -> Polic
 
 def gspo(setting: Gspo, tokens: Tokens, old: Tensor) -> PolicyTerm:
     """Group sequence policy optimization (GSPO-token, arXiv:2507.18071): PPO's clip of one ratio for each
-    response, s = exp(mean of log(pi / pi_old) over its tokens), with dual clip beside it.
+    response, s = exp(mean of log(pi / pi_old) over its tokens), and dual clip where it is asked for.
 
     A token's loss is written with s * pi / sg(pi), where sg stops the gradient: its value is that of s, and
     its gradient goes through the token's own log-probability."""

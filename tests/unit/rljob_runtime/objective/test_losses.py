@@ -82,7 +82,8 @@ BY_HAND: dict[str, Callable[[Any, list[Token], Token, Old], tuple[float, float]]
 }
 CHOICES = {
     "gspo": PolicyLoss(gspo=Gspo()),
-    "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5, dual=None)),
+    "gspo, dual": PolicyLoss(gspo=Gspo(dual=1.1)),
+    "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5)),
     "cispo": PolicyLoss(cispo=Cispo()),
     "cispo, narrow": PolicyLoss(cispo=Cispo(weight_floor=0.9, weight_cap=1.2)),
     "dppoTv": PolicyLoss(dppo_tv=DppoTv()),
@@ -158,15 +159,15 @@ def test_gspo_on_paper() -> None:
 
 
 @pytest.mark.parametrize("log_ratio", [1.2, 12.0, 30.0])
-def test_no_bad_response_explodes_with_gspo(log_ratio: float) -> None:
+def test_no_bad_response_explodes_with_gspo_where_dual_clip_is_asked_for(log_ratio: float) -> None:
     """However much likelier it has become, as one sample may in a batch."""
     tokens = two_tokens(math.exp(log_ratio), math.exp(log_ratio), advantage=-2.0)
-    bounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo()))
+    bounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(dual=3.0)))
     found = policy_term(bounded, tensors(tokens)[0])
-    assert found.loss[:2].tolist() == [6, 6], "dual 3"
+    assert found.loss[:2].tolist() == [6, 6], "3 times the advantage"
     assert gradient(bounded, tokens)[:2] == [0, 0]
     assert found.clipped[:2].tolist() == [1, 1]
-    unbounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(dual=None)))
+    unbounded = Algorithm(policy_loss=PolicyLoss(gspo=Gspo()))
     assert policy_term(unbounded, tensors(tokens)[0]).clipped[:2].tolist() == [0, 0]
     assert min(gradient(unbounded, tokens)[:2]) > 6
 
