@@ -21,8 +21,9 @@ class Estimates:
 
     def __init__(self, lengths: Lengths) -> None:
         self.lengths = lengths
-        self._groups: dict[int, tuple[float, float]] = {}
-        """Mean and standard deviation of the logarithm of each group's lengths, since they last changed."""
+        self._groups: dict[int, tuple[float, float, float]] = {}
+        """Mean and standard deviation of the logarithm of each group's lengths, since they last changed, and
+        the tokens that the longest of them is expected to have."""
         self._grown: dict[int, float] = {}
         """Tokens from which on a response of each group changes its estimate."""
 
@@ -32,15 +33,17 @@ class Estimates:
         known = self._groups.get(uid)
         if known is None:
             group = request.group
-            known = self._groups[uid] = self.lengths.group(group)
-            most = max([each.tokens for each in group.requests.values()])
-            self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
-        mean, sd = known
-        return self.lengths.total_of(request, mean, sd)
+            known = self._groups[uid] = self._made(group)
+            longest = max([each.tokens for each in group.requests.values()])
+            self._grown[uid] = min(max(math.exp(known[0]), _GROWN * longest), known[2])
+        return self.lengths.total_of(request, *known)
+
+    def _made(self, group: GroupState) -> tuple[float, float, float]:
+        return *self.lengths.group(group), self.lengths.most(group)
 
     def peek(self, request: RequestState) -> float:
         """The same for whom decides nothing by it: what is kept stays as it is."""
-        known = self._groups.get(request.key.uid) or self.lengths.group(request.group)
+        known = self._groups.get(request.key.uid) or self._made(request.group)
         return self.lengths.total_of(request, *known)
 
     def remaining(self, request: RequestState) -> float:
@@ -53,7 +56,7 @@ class Estimates:
         remaining = self.remaining(request)
         if request.tokens:
             return remaining
-        mean, sd = self._groups[request.key.uid]
+        mean, sd, _ = self._groups[request.key.uid]
         return min(remaining, math.exp(mean - sd))
 
     def began(self, group: GroupState, under_way: int) -> None:

@@ -8,8 +8,10 @@ siblings that are longer than expected already: those count with the mean of the
 short responses end first, and a mean of finished ones alone would be too small (Tobit; one step of
 expectation-maximization).
 
-Where siblings tell little of each other, nothing more is expected of a response than what follows from the
-hazards of all of them (`survival`): lengths that are not lognormal, as uniform ones, have shorter tails.
+Lengths need not be lognormal: uniform ones, and such with peaks, have shorter tails. So nothing more is
+expected than what follows from hazards (`survival`). Where siblings tell little of each other these are of
+all responses. Where they are alike they are of groups, by the longest response of each: none is expected to
+be longer than the longest of its group.
 
 Pure. Lengths are in response tokens.
 """
@@ -116,8 +118,11 @@ class Lengths:
         self._cohort: deque[GroupState] = deque(maxlen=_COHORT)
         """Groups in the order of dispatch, complete ones as well: of those that are under way alone, the long
         ones are too many."""
-        self._survival: Survival | None = None
-        """None where hazards tell nothing, or less than siblings."""
+        self._responses: Survival | None = None
+        """Hazards of responses; None where siblings are alike, or nothing is known."""
+        self._groups: Survival | None = None
+        """Hazards of groups, by the longest response of each; None where siblings tell little, or nothing is
+        known."""
         self._trust = HistoryTrust()
         self._overall: tuple[float, float, float, float] | None = None
         """Of the logarithms of all lengths: the mean, the deviation within a group, the variance between
@@ -134,14 +139,21 @@ class Lengths:
 
     def fit_hazards(self) -> None:
         """Take hazards anew, by how far all responses are now."""
-        self._survival = None
-        if not self.known or self.alike:
+        self._responses = self._groups = None
+        if not self.known:
+            return
+        if self.alike:
+            ended = sorted(max(1, _longest(group)) for group in self._cohort if not group.requests)
+            running = sorted(
+                tokens for group in self._cohort if group.requests and (tokens := _longest(group))
+            )
+            self._groups = Survival(ended, running)
             return
         ended = sorted(max(1, tokens) for group in self._cohort for tokens in group.finished)
         running = sorted(
             request.tokens for group in self._cohort for request in group.requests.values() if request.tokens
         )
-        self._survival = Survival(ended, running)
+        self._responses = Survival(ended, running)
 
     def finished(self, group: GroupState) -> None:
         """A response of this group is complete: the last of `group.finished`."""
@@ -232,11 +244,30 @@ class Lengths:
         own = sum([math.log(max(1, tokens)) for tokens in group.finished])
         return (mean * count - own) / earlier, earlier
 
-    def total_of(self, request: RequestState, mean: float, sd: float) -> float:
-        """Expected length of a response, given what it has, and what `group` says of its group."""
+    def most(self, group: GroupState) -> float:
+        """Tokens that the longest response of this group is expected to have, by the longest that is known of
+        it, in earlier epochs as well where these tell anything; infinite where hazards of groups tell
+        nothing."""
+        if self._groups is None:
+            return math.inf
+        longest = _longest(group)
+        if self._all()[3] and (history := self._history(group)) is not None:
+            longest = max(longest, round(math.exp(history[0])))
+        left = self._groups.remaining(longest)
+        return math.inf if left is None else longest + left
+
+    def total_of(self, request: RequestState, mean: float, sd: float, most: float = math.inf) -> float:
+        """Expected length of a response, given what it has, and what `group` and `most` say of its group."""
         tokens = request.tokens
-        total = expected_total(mean, sd, tokens)
-        if self._survival is not None and (left := self._survival.remaining(tokens)) is not None:
-            # Never more, though more may remain: engines end with their longest response, not a mean one.
+        # Never more by hazards, though more may remain: engines end with their longest response, not a mean
+        # one.
+        total = min(expected_total(mean, sd, tokens), most)
+        if self._responses is not None and (left := self._responses.remaining(tokens)) is not None:
             total = min(total, tokens + left)
         return min(float(self.longest), max(tokens + 1.0, total))
+
+
+def _longest(group: GroupState) -> int:
+    """Tokens of its longest response, as far as known."""
+    running = max([request.tokens for request in group.requests.values()], default=0)
+    return max(running, max(group.finished, default=0))

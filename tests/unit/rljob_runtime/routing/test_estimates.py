@@ -26,6 +26,27 @@ def test_a_response_that_has_outgrown_its_group_makes_the_estimate_anew() -> Non
     assert list(estimates.outgrown([group.requests[0]])) == [], "the shorter one changes nothing"
 
 
+def test_an_estimate_is_made_anew_where_a_group_has_outgrown_what_its_longest_was_expected_to_have() -> None:
+    """Groups have had 300 or 2,000 tokens: one that runs is of the long ones as soon as it has more."""
+    estimates = Estimates(Lengths(10_000))
+    for row in range(40):
+        tokens = 2000 if row % 2 else 300
+        group = group_of(row=row)
+        estimates.began(group, 1)
+        for _ in range(2):
+            group.finished.append(tokens)
+            estimates.finished(group)
+    estimates.fit_hazards()
+    group = group_of([300], running=[299], row=100)
+    (request,) = group.requests.values()
+    assert estimates.total(request) < 350
+    request.tokens = 1990
+    assert list(estimates.outgrown([request])) == [group]
+    assert estimates.total(request) == pytest.approx(2000, rel=0.02)
+    request.tokens = 2040
+    assert list(estimates.outgrown([request])) == [group], "though it has hardly grown"
+
+
 def test_a_response_that_was_never_asked_about_has_outgrown_nothing_and_counts_all_the_same() -> None:
     group = group_of(running=[0])
     assert list(Estimates(Lengths(10_000)).outgrown(group.requests.values())) == [group]

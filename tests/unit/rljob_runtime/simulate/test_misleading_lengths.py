@@ -32,7 +32,8 @@ class Case:
     kind: str
     """Of lengths: begin short, where the first quarter of the prompts has short responses; of two kinds,
     where a response is short or long, as likely as its prompt has it; in halves, where of each prompt every
-    second response is short."""
+    second response is short; of two peaks, where four of five responses to a prompt are as long as it has it,
+    to within a few percent."""
     engines: tuple[int, int]
     """Fast and heavy ones."""
     speed: float
@@ -67,6 +68,9 @@ class Case:
             case "of two kinds":
                 short = r.random(own.shape) < 0.5 - 0.3 * np.sign(by_prompt)
                 logs = np.where(short, middle - 1.2 + 0.4 * own, middle + 0.8 + 0.1 * own)
+            case "of two peaks":
+                long = (by_prompt > 0) == (r.random(own.shape) < 0.8)
+                logs = np.log(np.where(long, self.mean * 2, self.mean / 4)) + 0.04 * own
             case _:
                 long = np.arange(self.samples) % 2
                 logs = np.where(long, np.log(r.uniform(CAP / 3, CAP, own.shape)), 3.0 + 0.5 * own)
@@ -109,6 +113,10 @@ CASES = {
     ),
     "nor where they tell little": Case(
         "of two kinds", (1, 2), 4, (32, 32), (6488, 3244), 7, 8, 41, 0.2, 128, 0.3, per_request=0.005,
+    ),
+    "nothing is expected beyond the longest peak": Case(
+        "of two peaks", (2, 2), 4, (16, 4), (2703, 1351), 26, 2, 46, 0.203, 128, 0.05,
+        steps=6, bound=0, per_request=0.005,
     ),
 }  # fmt: skip
 
