@@ -223,8 +223,8 @@ ALGORITHM = Section(
             "`aggregation: sequence-mean`, which verl always takes for them, cispo `cispo`, dppo_tv `dppoTv` "
             "(`weightCap` is verl's `clip_ratio_c`). verl's cispo takes `clip_ratio_low` and "
             "`clip_ratio_high` as distances from 1: `cispo.weightFloor` is 1 − low, `weightCap` 1 + high. "
-            "verl's gspo stops the gradient where a response's ratio is above e^10; `gspo.dual` ends it earlier "
-            "for those with A < 0",
+            "verl's gspo stops the gradient where a response's ratio is above e^10; `gspo.dual` ends it "
+            "earlier for those with A < 0",
         ),
         said(
             "(in code: `register_policy_loss`, `register_adv_est`)",
