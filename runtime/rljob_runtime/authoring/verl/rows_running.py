@@ -101,7 +101,7 @@ ASYNCHRONY = Section(
         built(
             "trainer.total_training_steps",
             text="`training.schedule.totalSteps`. Of steps and epochs a job has one; verl ends with "
-            "whichever comes first",
+            "whichever comes first. The fully-async recipe does not read it",
         ),
         none(
             f"{_ACTOR}.optim.total_training_steps",

@@ -171,26 +171,41 @@ def schedule(given: Given) -> None:
 
 
 def _length(given: Given, prompts_per_step: int) -> None:
-    field = "training.schedule"
-    rollouts = given.integer("rollout.total_rollout_steps")
-    steps = given.integer("trainer.total_training_steps")
+    field, recipe = "training.schedule", given.program.asynchronous
+    steps_key, steps = _steps(given, prompts_per_step)
     epochs_key = next(
         (key for key in ("rollout.total_epochs", "trainer.total_epochs") if given.known(key)), ""
     )
     epochs = given.integer("rollout.total_epochs", "trainer.total_epochs")
-    steps_key = "trainer.total_training_steps"
-    if rollouts and rollouts > 0 and not steps:
-        steps, steps_key = max(1, rollouts // prompts_per_step), "rollout.total_rollout_steps"
     first = "verl ends with whichever comes first; to end earlier than"
-    if steps and steps > 0 and (not epochs or not given.program.asynchronous):
+    if steps and (not epochs or not recipe):
         if given.take(steps_key, f"{field}.totalSteps", steps):
             if epochs:
                 given.tell(epochs_key, f"{first} totalSteps, epochs: {epochs}")
             return
-    elif steps and steps > 0:
+    elif steps:
         given.tell(steps_key, f"{first} epochs, totalSteps: {steps}")
     if epochs is None or not given.take(epochs_key, f"{field}.epochs", epochs):
-        given.put(f"{field}.epochs", 30, "verl's default of trainer.total_epochs")
+        default, key = (10, "rollout.total_epochs") if recipe else (30, "trainer.total_epochs")
+        given.put(f"{field}.epochs", default, f"verl's default of {key}")
+
+
+def _steps(given: Given, prompts_per_step: int) -> tuple[str, int | None]:
+    """The key that says after how many steps training ends, and that number; None where it says none."""
+    key, prompts_key = "trainer.total_training_steps", "rollout.total_rollout_steps"
+    steps, prompts = given.integer(key), given.integer(prompts_key)
+    if given.program.asynchronous:
+        if steps is not None:
+            words = f"of no effect in verl's fully-async recipe: {prompts_key} ends it"
+            given.tell(key, words, False)
+        if prompts_key not in given.overrides:
+            given.tell(prompts_key, "it is not given, and verl's default of it ends after 100 prompts")
+        steps = None
+    if steps is not None and steps > 0:
+        return key, steps
+    if prompts is not None and prompts > 0:
+        return prompts_key, max(1, prompts // prompts_per_step)
+    return key, None
 
 
 def asynchrony(given: Given) -> None:

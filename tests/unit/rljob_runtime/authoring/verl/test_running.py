@@ -36,6 +36,13 @@ def test_batches_of_a_synchronous_script(overrides, expected):
             ("totalSteps", 100),
         ),
         (RECIPE, ["rollout.total_rollout_steps=51200", "rollout.total_epochs=2"], ("epochs", 2)),
+        (RECIPE, [], ("epochs", 10)),
+        (RECIPE, ["trainer.total_training_steps=7"], ("epochs", 10)),
+        (
+            RECIPE,
+            ["trainer.total_training_steps=7", "rollout.total_rollout_steps=25600"],
+            ("totalSteps", 100),
+        ),
     ],
 )
 def test_length_of_training(program, overrides, expected):
@@ -54,6 +61,21 @@ def test_of_steps_and_epochs_the_one_that_is_left_out_is_told():
     assert of(rollouts, "rollout.total_rollout_steps") == [
         ("verl ends with whichever comes first; to end earlier than epochs, totalSteps: 200", True)
     ]
+
+
+def test_steps_that_the_fully_async_recipe_does_not_read_are_told():
+    conversion = converted("trainer.total_training_steps=7", program=RECIPE)
+    assert of(conversion, "trainer.total_training_steps") == [
+        ("of no effect in verl's fully-async recipe: rollout.total_rollout_steps ends it", False)
+    ]
+
+
+def test_prompts_after_which_the_fully_async_recipe_ends_by_itself_are_told():
+    key = "rollout.total_rollout_steps"
+    assert of(converted(program=RECIPE), key) == [
+        ("it is not given, and verl's default of it ends after 100 prompts", True)
+    ]
+    assert of(converted(f"{key}=null", program=RECIPE), key)[0][1] is False
 
 
 def test_the_optimizers_number_of_steps_is_not_that_of_the_run():
