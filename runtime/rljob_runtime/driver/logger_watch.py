@@ -65,18 +65,11 @@ class LoggerWatch:
         close_all(self.loggers, self._seconds)
         for logger in self.loggers:
             if logger.lost:
-                self.unsent.append(Unsent(logger.name, self._clock(), logger.lost, self._why(logger)))
-        for each in self.unsent:
-            try:
-                append_unsent(self._folder, each)
-            except OSError as error:
-                log.warning("what %s did not get is not recorded: %s", each.logger, error)
-
-    def _why(self, logger: Forwarder) -> str:
-        """Why it did not get all, in one line."""
-        others = logger.trouble or f"no answer within {self._seconds:g} s"
-        if not logger.refused:
-            return others
-        if logger.refused == logger.lost:
-            return f"refused: {logger.refusal}"
-        return f"{logger.refused:,} refused: {logger.refusal}; the others: {others}"
+                why = logger.why(f"no answer within {self._seconds:g} s")
+                each = Unsent(logger.name, self._clock(), logger.lost, why)
+                self.unsent.append(each)
+                try:
+                    append_unsent(self._folder, each)
+                    logger.told()
+                except OSError as error:
+                    log.warning("what %s did not get is not recorded: %s", each.logger, error)

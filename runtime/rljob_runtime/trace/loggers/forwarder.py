@@ -15,6 +15,7 @@ from typing import Protocol
 
 from rljob_runtime.trace.loggers.answers import Answer, Next, next_after
 from rljob_runtime.trace.loggers.backlog import Backlog, Point
+from rljob_runtime.trace.loggers.reached import ReachedFile
 from rljob_runtime.trace.record.unsent_log import KEPT
 
 _log = logging.getLogger(__name__)
@@ -52,13 +53,14 @@ class Forwarder:
         name: str,
         connect: Callable[[], Sink],
         buffer: int,
-        passed: Callable[[Sequence[Point]], None] = lambda points: None,
+        reached: ReachedFile | None = None,
     ) -> None:
         """`connect` reaches the logger, and may take its time or raise; `buffer`: most points that wait;
-        `passed`: is told, in the logger's thread, which points were sent or refused, in order."""
+        `reached`: where it is written down which points were sent or refused."""
         self.name = name
         self._connect = connect
-        self._passed = passed
+        self._reached = reached
+        self._told = False
         self._buffer = buffer
         self._backlog = Backlog(buffer)
         self._changed = threading.Condition()
@@ -112,9 +114,25 @@ class Forwarder:
             self._changed.notify_all()
 
     def are_gone(self, points: int) -> None:
-        """So many points that were to be sent are nowhere any more."""
+        """So many points, 1 or more, that were to be sent are nowhere any more."""
         with self._changed:
             self._backlog.lost += points
+            self._trouble = self._trouble or "metrics.jsonl has them no more"
+
+    def why(self, otherwise: str) -> str:
+        """Why it does not get what is `lost`, in one line; `otherwise`: where no failure explains it."""
+        others = self._trouble or otherwise
+        if not self.refused:
+            return others
+        if self.refused == self.lost:
+            return f"refused: {self._refusal}"
+        return f"{self.refused:,} refused: {self._refusal}; the others: {others}"
+
+    def told(self) -> None:
+        """What is `lost` is told in `unsent.jsonl`. After `close`."""
+        self._told = True
+        if self._reached is not None and self.lost:
+            self._reached.told()
 
     def close(self, seconds: float) -> None:
         """Send what waits, for at most so many seconds."""
@@ -141,9 +159,10 @@ class Forwarder:
                 except Exception as error:  # noqa: BLE001
                     answer, why = Answer.AWAY, in_words(error)
                 following = next_after(answer, len(points))
-                if following in (Next.GO_ON, Next.LEAVE_OUT):
-                    self._passed(points)
                 self._answered(following, why)
+                if self._reached is not None and following in (Next.GO_ON, Next.LEAVE_OUT):
+                    untold = 0 if self._told else self.lost
+                    self._reached.passed(points, untold, self.why("no answer") if untold else "")
             if sink is not None:
                 self._end(sink)
         finally:

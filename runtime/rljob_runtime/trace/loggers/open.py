@@ -16,6 +16,7 @@ from rljob_runtime.trace.loggers.mlflow_sink import MlflowSink
 from rljob_runtime.trace.loggers.reached import ReachedFile, StepsThere, points_beyond, replace_file
 from rljob_runtime.trace.loggers.wandb_sink import WandbSink
 from rljob_runtime.trace.loggers.webhook import WebhookSink
+from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent
 
 RUNS_FOLDER = "loggers"
 """In the run's folder: for each logger a file with the id of its run there, and `NAME.sent`, which says how
@@ -56,15 +57,25 @@ def open_loggers(loggers: Loggers, job: str, folder: Path) -> list[Forwarder]:
 def _opened(name: str, connect: Callable[[], Sink], buffer: int, folder: Path) -> Forwarder:
     """The logger, with what it has not got of the run in `folder` as the first that it is sent."""
     file = ReachedFile(folder / RUNS_FOLDER / f"{name}.sent")
+    _tell_lost(name, file, folder)
     # Before the thread begins, which goes on with the file.
     reached = file.reached
-    forwarder = Forwarder(name, connect, buffer, file.passed)
+    forwarder = Forwarder(name, connect, buffer, file)
     steps_there = StepsThere(reached)
     for point in points_beyond(folder, reached):
         steps_there.add(point)
         forwarder.send(*point)
-    forwarder.are_gone(steps_there.gone)
+    if steps_there.gone:
+        forwarder.are_gone(steps_there.gone)
     return forwarder
+
+
+def _tell_lost(name: str, file: ReachedFile, folder: Path) -> None:
+    """Record what a driver left out and could not record, for it was killed."""
+    reached = file.reached
+    if reached.lost:
+        append_unsent(folder, Unsent(name, reached.time, reached.lost, reached.why))
+        file.told()
 
 
 def _read(path: Path) -> str | None:

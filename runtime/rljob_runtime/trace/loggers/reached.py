@@ -7,6 +7,7 @@ that was written down. The file is replaced whole.
 
 import heapq
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ class Reached(msgspec.Struct, frozen=True):
 
     steps: Mark | None = None
     evaluations: Mark | None = None
+    lost: int = 0
+    """Points before these marks that it does not get, and that `unsent.jsonl` does not tell of."""
+    why: str = ""
+    """Why, in one line."""
+
+    @property
+    def time(self) -> float:
+        """Of the newest point, seconds since the epoch; 0 where it has none."""
+        return max((mark.time for mark in (self.steps, self.evaluations) if mark is not None), default=0.0)
 
     def after(self, points: Sequence[Point]) -> "Reached":
         """The same once these points were sent, in order, or refused."""
@@ -47,28 +57,39 @@ class Reached(msgspec.Struct, frozen=True):
                 evaluations = Mark(point.step, point.time)
             else:
                 steps = Mark(point.step, point.time)
-        return Reached(steps, evaluations)
+        return msgspec.structs.replace(self, steps=steps, evaluations=evaluations)
 
 
 _decoder = msgspec.json.Decoder(Reached)
 
 
 class ReachedFile:
-    """Keeps `Reached` on disk. Used by one thread at a time."""
+    """Keeps `Reached` on disk. May be used by several threads."""
 
     def __init__(self, path: Path) -> None:
         """A file that is not there, or cannot be read, says that the logger has nothing. Raises `OSError`."""
         self._path = path
         self._failed = False
+        self._lock = threading.Lock()
         try:
             self.reached = _decoder.decode(path.read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):
             self.reached = Reached()
 
-    def passed(self, points: Sequence[Point]) -> None:
-        """These points were sent, in order, or refused. A file that cannot be written is told once: after a
-        restart more points are sent again then."""
-        self.reached = self.reached.after(points)
+    def passed(self, points: Sequence[Point], lost: int, why: str) -> None:
+        """These points were sent, in order, or refused; `lost`, `why`: as in `Reached`. A file that cannot be
+        written is told once: after a restart more points are sent again then."""
+        with self._lock:
+            self.reached = msgspec.structs.replace(self.reached.after(points), lost=lost, why=why)
+            self._write()
+
+    def told(self) -> None:
+        """What was lost is told in `unsent.jsonl`."""
+        with self._lock:
+            self.reached = msgspec.structs.replace(self.reached, lost=0, why="")
+            self._write()
+
+    def _write(self) -> None:
         try:
             replace_file(self._path, msgspec.json.encode(self.reached))
         except OSError as error:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.loggers import Loggers
+from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.evaluation.scores import SetScore
 from rljob_runtime.trace.loggers.backlog import Point
 from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
@@ -30,6 +32,7 @@ from rljob_runtime.trace.loggers.reached import (
 )
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog, scalars
 from rljob_runtime.trace.record.metrics_log import MetricsLog
+from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 
 SECONDS = 30.0
 SCORE = SetScore(
@@ -50,8 +53,8 @@ def run_of(folder: Path, times: dict[int, float], evaluations: dict[int, float])
     for step, now[0] in times.items():
         metrics.write(step, {"loss": float(step)})
     metrics.close()
-    for step, time in evaluations.items():
-        log.write(evaluation(step, time), [])
+    for step, moment in evaluations.items():
+        log.write(evaluation(step, moment), [])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,10 @@ def test_the_file_goes_on_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "loggers" / "webhook.sent"
     file = ReachedFile(path)
     assert file.reached == Reached()
-    file.passed([Point(3, 4.0, OF_STEP), Point(2, 5.0, OF_EVALUATION)])
+    file.passed([Point(3, 4.0, OF_STEP), Point(2, 5.0, OF_EVALUATION)], 7, "503")
+    assert ReachedFile(path).reached == file.reached == Reached(Mark(3, 4.0), Mark(2, 5.0), 7, "503")
+    assert (file.reached.time, Reached().time) == (5.0, 0.0)
+    file.told()
     assert ReachedFile(path).reached == file.reached == Reached(Mark(3, 4.0), Mark(2, 5.0))
     assert [each.name for each in path.parent.iterdir()] == ["webhook.sent"]
     path.write_bytes(b'{"steps":')
@@ -143,17 +149,18 @@ def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pyte
     (tmp_path / "loggers").write_text("no folder")
     with caplog.at_level(logging.WARNING):
         for step in range(3):
-            file.passed([Point(step, 4.0, OF_STEP)])
+            file.passed([Point(step, 4.0, OF_STEP)], 0, "")
     (record,) = caplog.records
     assert "how far the logger has got is not written down" in record.getMessage()
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes every point."""
+    """Takes every point, but those with the curve `refuses`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Taking)
         self.points: list[tuple[int, tuple[str, ...]]] = []
+        self.refuses = ""
 
 
 class Taking(BaseHTTPRequestHandler):
@@ -161,8 +168,11 @@ class Taking(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.points += [(point["step"], tuple(point["values"])) for point in body["points"]]
-        self.send_response(204)
+        refused = any(self.server.refuses in point["values"] for point in body["points"])
+        self.server.points += (
+            [] if refused else [(each["step"], tuple(each["values"])) for each in body["points"]]
+        )
+        self.send_response(400 if refused else 204)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -195,6 +205,7 @@ import os, signal, sys
 from pathlib import Path
 from rljob_runtime.trace.record.evaluation_log import EvaluationLog, scalars
 from rljob_runtime.trace.record.metrics_log import MetricsLog
+from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 from rljob_runtime.trace.loggers.open import open_loggers
 from tests.unit.rljob_runtime.trace.loggers.test_reached import evaluation, to
 folder, port, dead = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -250,3 +261,33 @@ def test_steps_that_metrics_jsonl_has_no_more_are_lost_and_told(tmp_path: Path, 
     run_of(tmp_path, {0: 10.0, 1: 20.0, 5: 30.0}, {})
     assert resumed(tmp_path, to(collector.server_port)).lost == 3
     assert [step for step, _ in collector.points] == [1, 2, 6]
+
+
+def test_what_was_left_out_by_a_driver_that_was_killed_is_told_at_the_resume(
+    tmp_path: Path, collector: Collector
+) -> None:
+    collector.refuses = "train/loss"
+    (logger,) = open_loggers(to(collector.server_port), "math", tmp_path)
+    for step, name in enumerate(("train/loss", "train/loss", "train/kl")):
+        logger.send(step, 10.0 + step, {name: 1.0})
+    deadline = time.monotonic() + SECONDS
+    file = tmp_path / "loggers" / "webhook.sent"
+    while ReachedFile(file).reached.steps != Mark(2, 12.0) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    # It is not closed: the driver was killed.
+    why = f"refused: 127.0.0.1:{collector.server_port} answered 400"
+    for _ in range(2):
+        again = resumed(tmp_path, to(collector.server_port))
+        assert read_unsent(tmp_path) == [Unsent("webhook", 12.0, 2, why)]
+        assert again.lost == 0
+    logger.close(SECONDS)
+
+
+def test_what_the_end_of_a_driver_told_is_not_told_again(tmp_path: Path, collector: Collector) -> None:
+    collector.refuses = "train/loss"
+    config = to(collector.server_port)
+    loggers = open_loggers(config, "math", tmp_path)
+    loggers[0].send(1, 10.0, {"train/loss": 1.0})
+    LoggerWatch(loggers, tmp_path, SECONDS, lambda: 50.0).close()
+    resumed(tmp_path, config)
+    assert [(each.time, each.points) for each in read_unsent(tmp_path)] == [(50.0, 1)]
