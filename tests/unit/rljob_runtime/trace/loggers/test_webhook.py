@@ -179,7 +179,7 @@ def test_a_server_that_drips_is_a_failure_in_time(slow: str) -> None:
             port, began = listener.getsockname()[1], time.monotonic()
             with pytest.raises(LoggerAway, match=rf"^127\.0\.0\.1:{port}: no answer within 0\.3 s$"):
                 WebhookSink(f"{scheme}://127.0.0.1:{port}/", "math", None, 0.3).log(POINTS)
-            assert 0.25 <= time.monotonic() - began < 3
+            assert 0.25 <= time.monotonic() - began < 15
             # The connection is shut: the server's drops find nobody.
             thread.join(5.0)
             assert not thread.is_alive()
