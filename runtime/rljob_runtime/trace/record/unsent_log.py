@@ -26,7 +26,7 @@ class Unsent(msgspec.Struct, frozen=True):
     points: int
     """Steps and evaluations."""
     why: str
-    """How sending failed first since it last worked, in one line."""
+    """How sending failed first since it last worked, or why points were refused, in one line."""
 
     @property
     def sentence(self) -> str:
