@@ -33,14 +33,18 @@ import os, subprocess, time
 
 def does(sample, factor=1):
     if sample.response == "hang":
-        child = subprocess.Popen(["sleep", "600"])
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         print(child.pid, flush=True)
         child.wait()
     if sample.response == "exit":
         os._exit(3)
     if sample.response == "print":
         print("from the reward", flush=True)
-    return os.getppid() if sample.response == "parent" else factor
+    if sample.response == "starter":
+        # Of its guard.
+        with open(f"/proc/{os.getppid()}/stat") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[1])
+    return factor
 """
 WAIT_SECONDS = 30.0
 
@@ -53,7 +57,7 @@ class Host:
     path: Path
 
     def workers(self) -> list[psutil.Process]:
-        """The workers that it has started and that run."""
+        """The workers that it has started and that run, each as its guard."""
         started: list[psutil.Process] = psutil.Process(self.process.pid).children()
         return started
 
@@ -101,12 +105,12 @@ def sample(response: str = "") -> RewardInput:
     return RewardInput("", response, None, np.zeros(1, np.int32), np.zeros(1, np.int32), finished=True)
 
 
-async def test_workers_are_the_hosts_children_and_print_into_the_drivers_log(
+async def test_workers_are_started_by_the_host_and_print_into_the_drivers_log(
     folder: Path, host: Host
 ) -> None:
     async with running(folder, host, workers=2) as pool:
-        parent, _ = await pool.score([sample("parent"), sample("print")])
-        assert parent.value == host.process.pid
+        starter, _ = await pool.score([sample("starter"), sample("print")])
+        assert starter.value == host.process.pid
         workers = host.workers()
         assert len(workers) == 2
     assert "from the reward" in (folder / "log").read_text()
@@ -228,8 +232,8 @@ async def test_a_worker_that_is_killed_before_it_has_begun_has_an_end(folder: Pa
     with ours, theirs:
         launched = await launch(theirs.fileno(), None, host.path)
         launched.kill()
-        assert await launched.wait() == -signal.SIGKILL
-        assert await launched.wait() == -signal.SIGKILL
+        assert await launched.wait() == -signal.SIGTERM
+        assert await launched.wait() == -signal.SIGTERM
 
 
 async def test_a_socket_of_a_host_that_has_ended_is_told_at_once(folder: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -57,14 +58,54 @@ async def test_module_that_ends_its_process(folder: Path) -> None:
     assert children() <= before
 
 
-async def test_what_a_timed_out_function_started_is_killed(folder: Path) -> None:
+@pytest.mark.parametrize("how", ["child", "session", "orphan"])
+async def test_what_a_timed_out_function_started_is_killed(folder: Path, how: str) -> None:
     note = folder / "child"
-    async with running(folder, "judge:with_child", timeout_seconds=1.0) as pool:
+    async with running(folder, "judge:with_child", arguments={"how": how}, timeout_seconds=1.0) as pool:
         # On a busy machine the limit may be over before there is a child.
         while not (note.exists() and note.read_text()):
             scores = await pool.score([sample(answer=str(note))])
             assert scores[0].failure == "timeout after 1 s"
         assert wait_gone(int(note.read_text()))
+
+
+@pytest.mark.parametrize("how", ["child", "session", "orphan"])
+async def test_what_a_function_started_ends_with_its_worker(folder: Path, how: str) -> None:
+    note = folder / "child"
+    async with running(folder, "judge:with_child", arguments={"how": how}) as pool:
+        scores = await pool.score([sample("exit", answer=str(note))])
+        assert scores[0].failure == "reward worker died (exit code 3)"
+        assert wait_gone(int(note.read_text()))
+
+
+async def test_a_process_that_starts_others_without_end_is_ended_with_them(folder: Path) -> None:
+    """Each has a session of its own, and has ended before it can be asked for."""
+    (folder / "judge.py").write_text(FLEEING)
+    note = folder / "fled"
+    async with running(folder, "judge:flees", timeout_seconds=2.0) as pool:
+        await pool.score([sample(answer=str(note))])
+    assert note.stat().st_size
+    # Nothing of it writes any more.
+    size = note.stat().st_size
+    await asyncio.sleep(0.5)
+    assert note.stat().st_size == size
+
+
+FLEEING = """
+import os, time
+
+def flees(sample):
+    if os.fork() == 0:
+        while True:
+            os.setsid()
+            with open(sample.answer, "a") as file:
+                file.write("x")
+            time.sleep(0.001)
+            # It ends itself where nothing else does.
+            if os.fork() or os.path.getsize(sample.answer) > 60_000:
+                os._exit(0)
+    time.sleep(600)
+"""
 
 
 async def test_output_of_the_function_goes_to_the_log(folder: Path) -> None:
@@ -167,11 +208,12 @@ from rljob_runtime.rewards.pool import RewardPool
 
 async def main():
     pool = RewardPool([FunctionCall("judge:pid")], search_path=[Path(sys.argv[1])])
-    hang = RewardPool([FunctionCall("judge:length")], search_path=[Path(sys.argv[1])], timeout_seconds=600)
+    call = FunctionCall("judge:with_child", {"how": "session"})
+    hang = RewardPool([call], search_path=[Path(sys.argv[1])], timeout_seconds=600)
     await pool.start()
     await hang.start()
     a = np.zeros(1, np.int32)
-    sample = RewardInput("", "hang", sys.argv[1] + "/calls", a, a, True)
+    sample = RewardInput("", "", sys.argv[1] + "/child", a, a, True)
     asyncio.create_task(hang.score([sample]))
     print(int((await pool.score([sample]))[0].value), flush=True)
     await asyncio.Event().wait()
@@ -181,7 +223,8 @@ asyncio.run(main())
 
 
 def test_workers_die_with_a_killed_parent(folder: Path) -> None:
-    """Both an idle worker and one in an endless loop."""
+    """Both an idle worker and one that is at a sample, with the process of a new session that it started."""
+    note = folder / "child"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", PARENT, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
@@ -191,6 +234,8 @@ def test_workers_die_with_a_killed_parent(folder: Path) -> None:
             ["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True
         )
         workers = [int(pid) for pid in listed.stdout.split()]
+        while not (note.exists() and note.read_text()):
+            time.sleep(0.02)
         parent.kill()
     assert len(workers) == 2
-    assert all(wait_gone(pid) for pid in workers)
+    assert all(wait_gone(pid) for pid in [*workers, int(note.read_text())])

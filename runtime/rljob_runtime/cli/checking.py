@@ -216,7 +216,7 @@ def _make_model(asked: Asked, orders: Connection) -> None:
 
 def _answer(asked: Asked, parents: Connection, answers: Connection, parent: int) -> None:
     """What the forked process does, to its end."""
-    from rljob_runtime.rewards.worker import die_with
+    from rljob_runtime.rewards.guard import die_with
 
     # Else the end of the other process would not be seen.
     parents.close()

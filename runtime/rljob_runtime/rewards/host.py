@@ -9,7 +9,6 @@ import array
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -61,9 +60,8 @@ def _host(connection: socket.socket) -> None:
             poll.poll()
         finally:
             os.close(ended)
-            # Also after its end: what it started may run on.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # Its guard, which has ended what it started where it has ended itself.
+            process.terminate()
         code = process.wait()
         with suppress(OSError):
             connection.sendall(f"{code}\n".encode())

@@ -1,7 +1,7 @@
 """How the process of a reward worker is started and ended: as a child of this process, or by a host.
 
-Guarantees: a process that is killed takes with it what it started; whoever ends first, this process or the
-host, the worker does not outlive it.
+Guarantees: a process that is ended takes with it what it started (`guard.py`); whoever ends first, this
+process or the host, neither the worker nor what it started outlives it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import IO, Protocol
 
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from rljob_runtime.rewards.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from rljob_runtime.rewards.guard import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 HOST_GONE = -signal.SIGKILL
 """Exit code of a worker whose host is gone: the kernel kills it then."""
@@ -39,7 +39,7 @@ class Launched(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill it and what it started, if it has not ended."""
+        """End it and what it started, if it has not ended."""
         ...
 
 
@@ -58,7 +58,7 @@ async def launch(descriptor: int, log: Path | None, host: Path | None) -> Launch
 
 
 def command(descriptor: int, parent: int, search_path: Sequence[str]) -> list[str]:
-    """Command line of a worker that serves a socket it inherits and ends with its parent."""
+    """Command line of the guard of a worker that serves a socket it inherits; both end with the parent."""
     # -P: without the current folder in front, whose modules could be taken for Python's own.
     return [
         sys.executable,
@@ -101,9 +101,9 @@ class _Child:
         return await self._process.wait()
 
     def kill(self) -> None:
-        # The worker leads its own process group.
+        # The guard, which ends the worker and what it started.
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.terminate()
 
 
 async def _by_host(descriptor: int, output: IO[bytes] | None, host: Path) -> Launched:

@@ -1,12 +1,9 @@
 """A process that scores samples, one after the other.
 
 Guarantees: answers each task with one result, in order; a function that raises, or returns what is no reward
-(`outcome.py`), gives a failure; the process ends when the pool's process ends.
+(`outcome.py`), gives a failure. What ends the process is in `guard.py`.
 """
 
-import ctypes
-import os
-import signal
 import socket
 import sys
 import time
@@ -25,15 +22,13 @@ from rljob_runtime.rewards.outcome import Outcome, combined, outcome_of
 
 _TRACEBACKS = 3
 """Tracebacks printed of each type of exception; the pool counts them all."""
-_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 _Functions: TypeAlias = list[tuple[FunctionCall, Callable[[RewardInput], Any]]]
 """What is called of each sample, in order."""
 
 
-def main(descriptor: int, parent: int) -> None:
+def serve(descriptor: int) -> None:
     """Serve the pool at the other end of the socket `descriptor` until it closes."""
-    die_with(parent)
     channel = socket.socket(fileno=descriptor)
     buffer = FrameBuffer()
     printed: Counter[str] = Counter()
@@ -45,16 +40,6 @@ def main(descriptor: int, parent: int) -> None:
                 functions = _set_up(channel, message)
             elif isinstance(message, Task) and functions is not None:
                 channel.sendall(frame(_score(functions, message, printed)))
-
-
-def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel end this process by a signal when its parent ends (on Linux; elsewhere the closed
-    socket ends a worker between two samples)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
-    # The parent may have ended before the kernel was asked.
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def _set_up(channel: socket.socket, setup: Setup) -> _Functions | None:

@@ -77,11 +77,21 @@ def meet(sample, workers):
         time.sleep(0.01)
     return 1.0
 
-def with_child(sample):
-    child = subprocess.Popen(["sleep", "600"])
+def with_child(sample, how="child"):
+    """Notes the process that it starts, and waits: for a child, one with a session of its own, or one whose
+    parent ends at once."""
+    if how == "orphan":
+        shell = subprocess.run(
+            ["sh", "-c", "sleep 600 > /dev/null & echo $!"], stdout=subprocess.PIPE, start_new_session=True
+        )
+        number = int(shell.stdout)
+    else:
+        number = subprocess.Popen(["sleep", "600"], start_new_session=how == "session").pid
     with open(sample.answer, "w") as file:
-        file.write(str(child.pid))
-    child.wait()
+        file.write(str(number))
+    if sample.response == "exit":
+        os._exit(3)
+    time.sleep(600)
 '''
 
 

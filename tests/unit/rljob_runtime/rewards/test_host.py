@@ -21,5 +21,5 @@ def test_a_host_with_many_workers_sees_the_end_of_a_connection(monkeypatch: pyte
         with ours:
             ours.shutdown(socket.SHUT_WR)
             host._host(theirs)
-            assert ours.recv(64) == f"{-signal.SIGKILL}\n".encode()
+            assert ours.recv(64) == f"{-signal.SIGTERM}\n".encode()
     assert not os.path.exists(f"/proc/{worker.pid}")
