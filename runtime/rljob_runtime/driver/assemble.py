@@ -206,6 +206,7 @@ def _end_records(made: Sequence[Parts]) -> None:
 
 
 def _scored(inputs: JobInputs, rewards: RewardPool) -> int:
-    """How often a reward function or a served teacher was done with a response."""
-    taught = inputs.teacher.ended if inputs.teacher is not None else 0
+    """How often a reward function or a served teacher was done with a response, or the teacher was probed,
+    which has a deadline of its own."""
+    taught = inputs.teacher.ended + inputs.teacher.probes if inputs.teacher is not None else 0
     return rewards.counters.submitted - rewards.counters.pending + taught

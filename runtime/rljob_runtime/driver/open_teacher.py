@@ -6,7 +6,7 @@ environment and is shown nowhere.
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -36,15 +36,19 @@ class TeacherUnfit(ValueError):
 
 @asynccontextmanager
 async def opened_teacher(
-    training: Training, tokenizer: TextTokenizer, environment: Mapping[str, str]
+    training: Training,
+    tokenizer: TextTokenizer,
+    environment: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[ServedTeacher | None]:
-    """The job's served teacher, which has scored a few tokens; None where the job has none. Raises
-    `TeacherUnfit`, and `TeacherFailed` where the server is not there or fails."""
+    """The job's served teacher, which has scored a few tokens; None where the job has none. `say` is given
+    what a person is to know of it while the job runs. Raises `TeacherUnfit`, and `TeacherFailed` where the
+    server is not there or fails."""
     server = training.algorithm.teacher_server
     if server is None:
         yield None
         return
-    async with ServedTeacher(server, environment.get(KEY, "").strip() or None) as teacher:
+    async with ServedTeacher(server, environment.get(KEY, "").strip() or None, say=say) as teacher:
         await _check(teacher, server.model, training.longest_sample_tokens, tokenizer)
         log.info("the teacher is %s at %s", server.model, teacher.host)
         yield teacher

@@ -202,7 +202,8 @@ class _Running:
         self._take_signals()
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         async with AsyncExitStack() as stack:
-            teacher = await stack.enter_async_context(opened_teacher(training, tokenizer, os.environ))
+            opening = opened_teacher(training, tokenizer, os.environ, self._view.message)
+            teacher = await stack.enter_async_context(opening)
             inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out, teacher, self._start)
             self._observer = observer = RunObserver(inputs, header, self._view, self._report)
             with self._start.part("ray"):

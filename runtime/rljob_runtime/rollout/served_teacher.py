@@ -2,10 +2,14 @@
 
 Guarantees: no more requests at a time than the job allows; each has a time limit, and its answer a largest
 size; one that a server may answer later (no connection, 429, 5xx) is sent again a few times, with growing
-pauses; the key goes to the server alone, no redirection is followed, and no error has it.
+pauses in which others have its place. When a server answers none of several in a row, one request at a time
+is sent until it does (`teacher_circuit.py`), the others wait without using up their tries, and a person is
+told; one that gives no answer for very long is lost. The key goes to the server alone, no redirection is
+followed, and no error has it.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,6 +19,7 @@ import aiohttp
 import numpy as np
 
 from rljob_api.algorithm import TeacherServer
+from rljob_runtime.rewards import TEACHER
 from rljob_runtime.rollout.teacher_answers import (
     ServedModel,
     UnusableAnswer,
@@ -26,6 +31,7 @@ from rljob_runtime.rollout.teacher_answers import (
     tokenize_request,
     tokens_of,
 )
+from rljob_runtime.rollout.teacher_circuit import Change, Circuit, Permit, patience_of
 from rljob_runtime.samples import LogProbs, Tokens
 
 T = TypeVar("T")
@@ -51,6 +57,14 @@ class TeacherFailed(RuntimeError):
         self.lasting = lasting
 
 
+class TeacherSilent(TeacherFailed):
+    """There was no answer within the time limit."""
+
+
+class TeacherLost(RuntimeError):
+    """The server has given no answer for longer than its patience; the message is for a person."""
+
+
 class ServedTeacher:
     """Asks one server; opened as a context, in a running event loop."""
 
@@ -59,18 +73,29 @@ class ServedTeacher:
         server: TeacherServer,
         key: str | None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        say: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`key` is sent as a bearer token; None sends none."""
+        """`key` is sent as a bearer token; None sends none. `say` is given what a person is to know: that the
+        server answers no more, and that it does again. `clock`: in seconds."""
         self.host = urlsplit(server.url).netloc
         """The server in messages: the path of its address may be known to few."""
         self.in_words = f"training.algorithm.distillation.teacher.server: {server.model!r} at {self.host}"
         """The field and what it names, for errors."""
         self.ended = 0
         """Responses that were scored, or given up."""
+        self.probes = 0
+        """Requests that were sent to see whether a server that had failed answers again."""
         self._server = server
         self._base = server.url.rstrip("/")
         self._key = key
         self._sleep = sleep
+        self._say = say
+        self._clock = clock
+        self._patience = patience_of(server.timeout_seconds)
+        self._circuit = Circuit(self._patience)
+        self._turn = asyncio.Event()
+        """Set, and another one made, when a request that waits may be sent."""
         self._room = asyncio.Semaphore(server.concurrency)
         self._session: aiohttp.ClientSession | None = None
 
@@ -91,15 +116,13 @@ class ServedTeacher:
 
     async def score(self, prompt: Tokens, response: Tokens) -> LogProbs:
         """Log-probabilities of the response's tokens, shape (response length,), under the teacher. Raises
-        `TeacherFailed`."""
+        `TeacherFailed`, and `TeacherLost` where no response will be scored any more."""
         tokens = np.concatenate([prompt, response])
         body = completion_request(self._server.model, tokens)
-        # A request that waits here waits for others, each of which has a time limit.
-        async with self._room:
-            try:
-                answer = await self._ask("POST", "/v1/completions", body, most_bytes(len(tokens)))
-            finally:
-                self.ended += 1
+        try:
+            answer = await self._persist(body, most_bytes(len(tokens)))
+        finally:
+            self.ended += 1
         # In a thread: a response of 30,000 tokens takes 30 ms, in which the driver's loop would do nothing.
         return await asyncio.to_thread(
             self._read, answer, lambda found: log_probs_of(found, tokens, len(prompt))
@@ -113,6 +136,84 @@ class ServedTeacher:
         """The tokens of a text, by the server's tokenizer. Raises `TeacherFailed`."""
         body = tokenize_request(self._server.model, text)
         return self._read(await self._ask("POST", "/tokenize", body, _LISTING_BYTES), tokens_of)
+
+    async def _persist(self, body: bytes, most: int) -> bytes:
+        """The body of a good answer to a request for log-probabilities. Raises `TeacherFailed`,
+        `TeacherLost`."""
+        tries = 0
+        while True:
+            try:
+                # One that waits here waits for others, each of which has a time limit.
+                async with self._room:
+                    permit = await self._permit()
+                    return await self._tell(permit, self._once("POST", "/v1/completions", body, most))
+            except TeacherFailed as failed:
+                if self._circuit.state != "closed" and _of_the_server(failed):
+                    continue
+                if not failed.again:
+                    raise
+                if tries == len(PAUSES):
+                    raise _given_up(failed) from failed
+            await self._sleep(PAUSES[tries])
+            tries += 1
+
+    async def _permit(self) -> Permit:
+        """Wait until a request may be sent."""
+        while (permit := self._circuit.ask()) is None:
+            await self._turn.wait()
+        if permit.probe:
+            try:
+                await self._sleep(permit.after)
+            except BaseException:
+                self._withdraw(permit)
+                raise
+            self.probes += 1
+        return permit
+
+    async def _tell(self, permit: Permit, request: Awaitable[bytes]) -> bytes:
+        """What the request gives; what becomes of it is told to all."""
+        try:
+            found = await request
+        except TeacherFailed as failed:
+            if _of_the_server(failed):
+                self._take(self._circuit.failed(permit, self._clock()), failed)
+            else:
+                self._answered()
+            raise
+        except BaseException:
+            self._withdraw(permit)
+            raise
+        self._answered()
+        return found
+
+    def _answered(self) -> None:
+        seconds = self._circuit.answered(self._clock())
+        if seconds is not None:
+            self._say(f"the teacher at {self.host} answers again, after {seconds:.0f} s")
+            self._wake()
+
+    def _take(self, change: Change | None, failed: TeacherFailed) -> None:
+        """Tell what a failure changes. Raises `TeacherLost`."""
+        self._wake()
+        if change == "opened":
+            self._say(
+                f"the teacher does not answer: {failed}. One request at a time is sent until it does; "
+                f"the job ends after {self._patience / 60:g} min without an answer"
+            )
+        elif change == "lost":
+            raise TeacherLost(
+                f"{self.in_words} has given no answer for {self._patience / 60:g} min. "
+                f"The newest failure: {TEACHER}: {failed}"
+            ) from failed
+
+    def _withdraw(self, permit: Permit) -> None:
+        self._circuit.withdrawn(permit)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have those that wait ask once more."""
+        self._turn.set()
+        self._turn = asyncio.Event()
 
     async def _ask(self, method: str, path: str, body: bytes | None, most: int) -> bytes:
         """The body of a good answer. Raises `TeacherFailed`."""
@@ -128,7 +229,7 @@ class ServedTeacher:
         except TeacherFailed as failed:
             if not failed.again:
                 raise
-            raise TeacherFailed(f"{failed} ({len(PAUSES) + 1} times)", failed.status, again=True) from failed
+            raise _given_up(failed) from failed
 
     async def _once(self, method: str, path: str, body: bytes | None, most: int) -> bytes:
         assert self._session is not None, "it is opened as a context"
@@ -146,7 +247,7 @@ class ServedTeacher:
             ):
                 found = await self._body(answer, most)
         except TimeoutError as error:
-            raise TeacherFailed(f"{self.host} did not answer within {seconds:g} s") from error
+            raise TeacherSilent(f"{self.host} did not answer within {seconds:g} s") from error
         except aiohttp.InvalidURL as error:
             raise TeacherFailed(f"{self.host} is no address of a server", lasting=True) from error
         except aiohttp.ClientSSLError as error:
@@ -181,3 +282,13 @@ class ServedTeacher:
 
     def _without_key(self, text: str) -> str:
         return text if not self._key else text.replace(self._key, "…")
+
+
+def _given_up(failed: TeacherFailed) -> TeacherFailed:
+    """The failure of a request that is not sent again."""
+    return TeacherFailed(f"{failed} ({len(PAUSES) + 1} times)", failed.status, again=True)
+
+
+def _of_the_server(failed: TeacherFailed) -> bool:
+    """Whether another request might have failed alike, as far as one can tell."""
+    return failed.again or isinstance(failed, TeacherSilent)

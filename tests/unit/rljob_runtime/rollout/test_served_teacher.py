@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from rljob_runtime.rollout.served_teacher import PAUSES, ServedTeacher, TeacherFailed
+from rljob_runtime.rollout.served_teacher import PAUSES, ServedTeacher, TeacherFailed, TeacherLost
+from rljob_runtime.rollout.teacher_circuit import FAILURES
 from rljob_runtime.samples import LogProbs
 from tests.support.runtime.fake_teacher import (
     FakeTeacher,
@@ -31,10 +32,16 @@ class Asking:
 
     def __init__(self, fake: FakeTeacher, key: str | None = None, **fields: Any) -> None:
         self.pauses: list[float] = []
-        self.teacher = ServedTeacher(fake.server(**fields), key, self._sleep)
+        self.said: list[str] = []
+        self.now = 0.0
+        self.teacher = ServedTeacher(
+            fake.server(**fields), key, self._sleep, self.said.append, lambda: self.now
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
 
     async def score(self) -> LogProbs:
         return await self.teacher.score(PROMPT, RESPONSE)
@@ -178,3 +185,71 @@ async def test_what_a_server_has() -> None:
         assert raised.value.status == 404
         fake.tokenize = lambda text: [ord(letter) for letter in text]
         assert await client.teacher.tokenize("ab") == [97, 98]
+
+
+@pytest.mark.parametrize("answer", [status(503), hangs_up])
+async def test_an_outage_is_told_probed_by_one_request_and_costs_no_response(answer: Any) -> None:
+    async with fake_teacher() as fake, asking(fake, concurrency=16) as client:
+        out = 30
+        fake.answers = [answer] * out
+        async with asyncio.timeout(60):
+            found = await asyncio.gather(*[client.score() for _ in range(40)])
+        assert all((each == RIGHT).all() for each in found)
+        # Those that failed, and each response once.
+        assert len(fake.asked) == out + 40
+        assert client.teacher.ended == 40
+        opened, closed = client.said
+        host = fake.url.removeprefix("http://")
+        assert opened.startswith(f"the teacher does not answer: {host}") and "after 10 min" in opened
+        assert closed.startswith(f"the teacher at {host} answers again, after ")
+        # All but those that were sent before.
+        assert out - 16 <= client.teacher.probes <= out - FAILURES + 1
+
+
+async def test_a_hang_is_told_and_costs_those_that_failed_before_it_was_known() -> None:
+    async with fake_teacher() as fake, asking(fake, concurrency=FAILURES, timeoutSeconds=0.3) as client:
+
+        async def hangs(request: web.Request) -> web.StreamResponse:
+            return await (never if client.teacher.probes < 3 else fake.right)(request)
+
+        fake.answers = [hangs] * 100
+        async with asyncio.timeout(60):
+            found = await asyncio.gather(*[client.score() for _ in range(30)], return_exceptions=True)
+        failed = [each for each in found if isinstance(each, TeacherFailed)]
+        assert len(failed) == FAILURES - 1
+        assert all((each == RIGHT).all() for each in found if not isinstance(each, BaseException))
+        assert len(client.said) == 2 and "did not answer within 0.3 s" in client.said[0]
+
+
+async def test_a_server_that_is_away_for_too_long_ends_all() -> None:
+    async with fake_teacher() as fake:
+        client = Asking(fake, concurrency=4)
+    async with client.teacher, asyncio.timeout(60):
+        with pytest.raises(TeacherLost) as raised:
+            await asyncio.gather(*[client.score() for _ in range(20)])
+    host = fake.url.removeprefix("http://")
+    words = (
+        f"training.algorithm.distillation.teacher.server: 'teacher' at {host} has given no answer for 10 min"
+    )
+    assert str(raised.value).startswith(words) and "Cannot connect" in str(raised.value)
+    assert 600.0 <= client.now <= 900.0
+
+
+async def test_a_probe_that_is_cancelled_leaves_its_turn_to_another() -> None:
+    async with fake_teacher() as fake, asking(fake, concurrency=FAILURES + 1) as client:
+        probing = asyncio.Event()
+
+        async def hangs(request: web.Request) -> web.StreamResponse:
+            probing.set()
+            return await never(request)
+
+        fake.answers = [*[status(503)] * FAILURES, hangs]
+        async with asyncio.timeout(30):
+            scores = [asyncio.create_task(client.score()) for _ in range(FAILURES)]
+            await probing.wait()
+            other = asyncio.create_task(client.score())
+            await asyncio.sleep(0)
+            assert client.teacher.probes == 1 and len(fake.asked) == FAILURES + 1
+            for each in scores:
+                each.cancel()
+            np.testing.assert_array_equal(await other, RIGHT)
