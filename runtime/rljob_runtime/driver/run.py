@@ -134,7 +134,7 @@ def carry_out(
         log.error("the job failed", exc_info=error)
         refused = isinstance(cause, _REFUSED) and not isinstance(cause, _PASSING)
         code = ExitCode.REFUSED if refused else ExitCode.FAILED
-        ended, why = "failed", f"{_one_line(cause)} (more in {options.folder / 'driver.log'})"
+        ended, why = "failed", _with_log(_one_line(cause), options.folder / "driver.log")
         # It would only meet the same checkpoint.
         again = not isinstance(cause, CheckpointUnreadable)
     running.finish(ended, time.time() - began, again)
@@ -246,14 +246,13 @@ class _Running:
             if report is None:
                 command = f"{self._options.program} report {shlex.quote(str(self._options.folder))}"
                 self._view.message(f"no report yet; this writes it: {command}")
-        reward, of_steps = (tracker.recent_reward() if tracker is not None else None) or (None, 1)
+        recent = tracker.recent_reward() if tracker is not None else None
         checkpoint = newest(self._checkpoints) if self._session is not None else None
         self._view.finish(
             Summary(
                 step=self._steps_done,
                 seconds=seconds,
-                reward=reward,
-                reward_steps=of_steps,
+                reward=recent,
                 outcome=outcome,
                 lost=self._lost(),
                 report=str(report) if report is not None else None,
@@ -337,3 +336,8 @@ def _one_line(error: BaseException) -> str:
     # Errors of this project are sentences for people; of others the type is needed too.
     told = isinstance(error, (*_REFUSED, RuntimeError)) and text
     return text if told else f"{type(error).__name__}: {text}"
+
+
+def _with_log(told: str, log_file: Path) -> str:
+    """What ended a job, with where more of it stands: in the file that the error names, where it does."""
+    return told if " (more in " in told else f"{told} (more in {log_file})"

@@ -5,8 +5,9 @@ which neither the start nor an interruption counts (`rates.py`); a step that is 
 the metrics.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.metrics_log import Interruption, MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from rljob_runtime.view.progress import Header, Progress
+from rljob_runtime.view.progress import Header, Progress, RecentReward
 
 _TREND_STEPS = 10
 """Steps in each of the two means whose difference is the trend, and in the closing line's mean."""
@@ -174,10 +175,11 @@ class Tracker:
         values |= {"uids": list(uids), **counts.metrics(), **more}
         self._log.write(metrics.step, values)
 
-    def recent_reward(self) -> tuple[float, int] | None:
-        """Mean reward over the newest steps, and over how many; None before the first."""
-        rewards = list(self._rewards)[-_TREND_STEPS:]
-        return (mean(rewards), len(rewards)) if rewards else None
+    def recent_reward(self) -> RecentReward | None:
+        """Mean reward over the newest steps; None before the first."""
+        newest = list(self._rewards)[-_TREND_STEPS:]
+        rewards = _numbers(newest)
+        return RecentReward(mean(rewards) if rewards else None, len(rewards), len(newest)) if newest else None
 
     def lost(self) -> str | None:
         """What was generated again or not trained, in sentences; None where nothing was."""
@@ -211,8 +213,13 @@ class Tracker:
 
     def _trend(self) -> float:
         """Mean reward of the newer half of the newest steps less that of the older half."""
-        rewards = list(self._rewards)
+        rewards = _numbers(self._rewards)
         half = len(rewards) // 2
         if half == 0:
             return 0.0
         return sum(rewards[half:]) / (len(rewards) - half) - sum(rewards[:half]) / half
+
+
+def _numbers(rewards: Iterable[float]) -> list[float]:
+    """The rewards of the steps that have one; that of a step whose responses all lack it is no number."""
+    return [each for each in rewards if not math.isnan(each)]

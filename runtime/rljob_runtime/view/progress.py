@@ -66,6 +66,18 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class RecentReward:
+    """The reward of the newest steps."""
+
+    mean: float | None
+    """Of the steps that have one; None where none has."""
+    steps: int = 1
+    """How many have one."""
+    of_steps: int = 1
+    """How many steps these are."""
+
+
+@dataclass(frozen=True)
 class Summary:
     """How the job ended."""
 
@@ -73,9 +85,7 @@ class Summary:
     """Steps done."""
     seconds: float
     """How long it ran."""
-    reward: float | None = None
-    reward_steps: int = 1
-    """How many of the newest steps the reward is a mean of."""
+    reward: RecentReward | None = None
     outcome: str = "done"
     """"done", "stopped" or "failed"."""
     lost: str | None = None
@@ -190,11 +200,9 @@ def flow(progress: Progress) -> list[str]:
 
 def ending(summary: Summary) -> list[str]:
     """The sentences of the end."""
-    sentences = [f"{summary.outcome}: {summary.step} steps"]
+    sentences = [f"{summary.outcome}: {summary.step} {'step' if summary.step == 1 else 'steps'}"]
     if summary.reward is not None:
-        sentences[0] += f", reward {decimal(summary.reward)}"
-        if summary.reward_steps > 1:
-            sentences[0] += f" (mean of the last {summary.reward_steps} steps)"
+        sentences[0] += f", {_recent(summary.reward)}"
     sentences[0] += f", {summary.seconds:.0f} s."
     if summary.lost is not None:
         sentences.append(summary.lost)
@@ -206,3 +214,14 @@ def ending(summary: Summary) -> list[str]:
     if summary.hint is not None:
         sentences.append(summary.hint)
     return sentences
+
+
+def _recent(reward: RecentReward) -> str:
+    """The newest steps' reward, and which steps' it is."""
+    if reward.mean is None:
+        return "no reward" if reward.of_steps == 1 else f"no reward in the last {reward.of_steps} steps"
+    told = f"reward {decimal(reward.mean)}"
+    if reward.steps < reward.of_steps:
+        which = f"{'mean of ' if reward.steps > 1 else ''}{reward.steps} of the last {reward.of_steps} steps"
+        return f"{told} ({which}; the others have none)"
+    return told if reward.steps == 1 else f"{told} (mean of the last {reward.steps} steps)"

@@ -19,7 +19,7 @@ from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.driver.model_folder import CHECKPOINTS
-from rljob_runtime.driver.run import OpenSite, Outcome, carry_out
+from rljob_runtime.driver.run import OpenSite, Outcome, _with_log, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.net.keys import Keyring
@@ -215,3 +215,9 @@ def test_a_teacher_whose_server_knows_nothing_leaves_the_run_as_it_was(tmp_path:
     assert outcome.code == ExitCode.REFUSED and "there is no /v1/models" in (outcome.why or "")
     assert not taken
     assert content(run) == before
+
+
+def test_one_file_is_named_that_has_more() -> None:
+    log = Path("/run/driver.log")
+    assert _with_log("no room", log) == "no room (more in /run/driver.log)"
+    assert _with_log("boom (more in /run/rewards.log)", log) == "boom (more in /run/rewards.log)"

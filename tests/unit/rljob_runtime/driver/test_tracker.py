@@ -16,6 +16,7 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog, scalars
 from rljob_runtime.trace.record.start_log import read_starts
+from rljob_runtime.view.progress import RecentReward
 from tests.support.runtime.steps import HEADER, TOKENS, step_metrics
 
 STEPS = 80
@@ -116,7 +117,7 @@ def test_rewards_of_steps_that_are_trained_again_do_not_count(tmp_path: Path) ->
     job.tracker.interrupted("trainer lost", "rank 1 died")
     job.tracker.begin(2)
     job.steps(range(2, 4), 1.0, reward=0.0)
-    assert job.tracker.recent_reward() == (0.5, 4)
+    assert job.tracker.recent_reward() == RecentReward(0.5, 4, 4)
 
 
 def test_the_closing_mean_is_of_the_newest_steps(tmp_path: Path) -> None:
@@ -125,7 +126,27 @@ def test_the_closing_mean_is_of_the_newest_steps(tmp_path: Path) -> None:
     assert job.tracker.recent_reward() is None
     for step in range(12):
         job.steps(range(step, step + 1), 1.0, reward=(0.1, 0.2, -0.3)[step % 3])
-    assert job.tracker.recent_reward() == (pytest.approx(-0.03), 10)
+    assert job.tracker.recent_reward() == RecentReward(pytest.approx(-0.03), 10, 10)
+
+
+def test_the_closing_mean_is_of_the_steps_that_have_a_reward(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(1), 1.0, reward=0.25)
+    job.steps(range(1, 3), 1.0, reward=float("nan"))
+    assert job.tracker.recent_reward() == RecentReward(0.25, 1, 3)
+    assert job.tracker.progress.reward_trend == 0.0
+    job.steps(range(3, 4), 1.0, reward=0.75)
+    assert job.tracker.recent_reward() == RecentReward(0.5, 2, 4)
+    assert job.tracker.progress.reward_trend == 0.5
+
+
+def test_no_step_with_a_reward_has_no_closing_mean(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(2), 1.0, reward=float("nan"))
+    assert job.tracker.recent_reward() == RecentReward(None, 0, 2)
+    assert job.tracker.progress.reward_trend == 0.0
 
 
 def test_training_that_was_not_interrupted_does_not_begin_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleDimensions
 from rljob_runtime.view import Header, Progress, Summary, make_view
 from rljob_runtime.view.live import FRAMES_PER_SECOND, LiveView, render, render_header
 from rljob_runtime.view.plain import PlainView
-from rljob_runtime.view.progress import arrow, decimal, duration, ending, flow, learning, pack
+from rljob_runtime.view.progress import RecentReward, arrow, decimal, duration, ending, flow, learning, pack
 
 HEADER = Header(
     "copy-grpo", "cpu", {"trainer": 1, "fast": 1, "heavy": 0}, "vllm 0.32.0", "tiny Qwen3 (0.12 M)", 1
@@ -161,8 +161,8 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     view.update(replace(PROGRESS, step=319))
     view.finish(
         Summary(
-            320, 234.2, 0.997, 10, lost="Not trained: 3 responses (x).", report="runs/x/report.html",
-            checkpoint="runs/x/checkpoints/320", model="runs/x/model",
+            320, 234.2, RecentReward(0.997, 10, 10), lost="Not trained: 3 responses (x).",
+            report="runs/x/report.html", checkpoint="runs/x/checkpoints/320", model="runs/x/model",
         )
     )  # fmt: skip
     text = text_of(console)
@@ -193,8 +193,24 @@ def test_a_job_that_fails_before_it_starts_has_an_end_too() -> None:
         assert "data is empty" in text and "failed: 0 steps, 0 s." in text
 
 
-def test_the_reward_of_one_step_is_no_mean_of_steps() -> None:
-    assert ending(Summary(1, 12.3, 0.5)) == ["done: 1 steps, reward 0.500, 12 s."]
+@pytest.mark.parametrize(
+    ("steps", "reward", "told"),
+    [
+        (1, RecentReward(0.5, 1, 1), "1 step, reward 0.500,"),
+        (0, None, "0 steps,"),
+        (1, RecentReward(None, 0, 1), "1 step, no reward,"),
+        (3, RecentReward(None, 0, 3), "3 steps, no reward in the last 3 steps,"),
+        (3, RecentReward(0.5, 1, 3), "3 steps, reward 0.500 (1 of the last 3 steps; the others have none),"),
+        (
+            12, RecentReward(0.5, 9, 10),
+            "12 steps, reward 0.500 (mean of 9 of the last 10 steps; the others have none),",
+        ),
+    ],
+)  # fmt: skip
+def test_the_closing_line_says_which_steps_reward_it_is(
+    steps: int, reward: RecentReward | None, told: str
+) -> None:
+    assert ending(Summary(steps, 12.3, reward)) == [f"done: {told} 12 s."]
 
 
 def plain_lines(steps: list[tuple[int, float]]) -> list[str]:
