@@ -9,7 +9,8 @@ class UnsupportedModel(ValueError):
 
 
 class TrainingDiverged(RuntimeError):
-    """The gradient is not finite. The weights were not changed; an older checkpoint may be better."""
+    """The gradient is not finite, and the weights were not changed; or what is not trained gives no numbers.
+    An older checkpoint may be better."""
 
 
 class OwnFunctionFailed(RuntimeError):

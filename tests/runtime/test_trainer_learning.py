@@ -120,6 +120,30 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(
         assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
 
 
+@pytest.mark.parametrize("which", ["teacher", "reference"])
+def test_a_frozen_model_that_says_no_numbers_is_named(tmp_path: Path, which: str) -> None:
+    algorithm = {
+        "teacher": {"distillation": {"teacher": {"path": "teacher"}}},
+        "reference": {"kl": {}},
+    }[which]
+    job = trainer_job(algorithm)
+    folder, teacher = model_folder(job, tmp_path / "model"), None
+    if which == "teacher":
+        teacher = model_folder(trainer_job(seed=1), tmp_path / "teacher")
+    with worker(job, folder, teacher_folder=teacher) as trainer:
+        frozen = trainer._steps._teacher if which == "teacher" else trainer._steps._reference
+        assert frozen is not None
+        with torch.no_grad():
+            next(iter(frozen.parameters())).fill_(float("nan"))
+        words = {
+            "teacher": r"the teacher \(teacher, training\.algorithm\.distillation\.teacher\.path\) gave log",
+            "reference": r"the reference model, with which training began \(.*random\), gave log",
+        }[which]
+        with pytest.raises(TrainingDiverged, match=f"step 1: {words}") as raised:
+            trainer.train_step(0, 0, groups(2))
+        assert "learningRate" not in str(raised.value)
+
+
 def test_a_sample_above_the_cap_is_an_error(tmp_path: Path) -> None:
     job = trainer_job()
     with (

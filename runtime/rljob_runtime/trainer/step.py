@@ -7,13 +7,14 @@ Guarantees:
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
 - log-probabilities under the step's first weights (for losses that need them), the reference model and the
   teacher are computed before any update of the step; those of a served teacher come with the samples;
-- a gradient that is not finite never reaches the weights: `TrainingDiverged`;
+- a gradient that is not finite never reaches the weights, and a teacher or reference model that gives no
+  numbers ends the training: `TrainingDiverged`;
 - from a step's first pass to its last update nothing waits for the device (but for the norm of gradients,
   where `optim` cannot do without).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -164,6 +165,7 @@ class StepRunner:
             work = [Prefetched(thread, each) for each in makers]
             learning_rate = self._train(step, work, tally)
         with self._phases.span("reduce", step):
+            self._check_frozen(step, work)
             self._read_norms(step, work, tally)
             totals = tally.totals()
         timed = self._phases.take()
@@ -208,6 +210,34 @@ class StepRunner:
             else:
                 self._optimizer.skip()
         return learning_rate
+
+    def _check_frozen(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:
+        """Raise `TrainingDiverged`, on all ranks, where a model that is not trained gave no numbers. Its
+        gradient may be finite all the same: a penalty that is cut off has one of 0."""
+        if self._reference is None and self._teacher is None:
+            return
+        passes = [each for batch in work for each in batch]
+        broken = [
+            self._teacher is not None and _any_nan(each.teacher for each in passes),
+            _any_nan(each.reference for each in passes),
+        ]
+        found = torch.tensor(broken, dtype=torch.int)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        for nonsense, which in zip(found.tolist(), self._frozen_names(), strict=True):
+            if nonsense:
+                raise TrainingDiverged(
+                    f"step {step_number(step)}: {which} gave log-probabilities that are no numbers: see that "
+                    "no weights there are NaN, or take other ones"
+                )
+
+    def _frozen_names(self) -> tuple[str, str]:
+        """The teacher and the reference model, for a person."""
+        model, teacher = self._training.model, self._training.algorithm.teacher_folder
+        begun = "training.model.random" if model.path is None else f"{model.path}, training.model.path"
+        return (
+            f"the teacher ({teacher}, training.algorithm.distillation.teacher.path)",
+            f"the reference model, with which training began ({begun}),",
+        )
 
     def _read_norms(self, step: int, work: Sequence[Sequence[MicroBatchWork]], tally: Tally) -> None:
         """Count the updates with their gradients' norms. Raises `TrainingDiverged`, on all ranks, where one
@@ -311,6 +341,12 @@ class StepRunner:
             gap = (new.detach() - work.engine).abs()
             tally.add(loss, each, work.weights, entropy, gap, work.current, work.tokens)
         return loss
+
+
+def _any_nan(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether any number of these is none; the device is waited for once."""
+    found = [each.isnan().any() for each in tensors if each is not None]
+    return bool(torch.stack(found).any()) if found else False
 
 
 def _nothing(scores: Scores) -> Tensor:
