@@ -13,11 +13,11 @@ from rljob_runtime.routing.cost_fit import CostFit
 from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.simulate.batch import simulate_batch
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
-from tests.support.simulated.measured_plans import MeasuredPlans
 
 LIMIT, BATCHES = 64, 6
 Gears = tuple[int, ...]

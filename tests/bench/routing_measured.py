@@ -20,13 +20,13 @@ from typing import Any
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_random import BATCHES, Drawn, draw
 from tests.bench.routing_sites import Site
-from tests.support.simulated.measured_plans import MeasuredPlans
 
 _GOAL = 0.99
 """Times as fast as least in flight, at least."""

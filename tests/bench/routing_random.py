@@ -41,13 +41,13 @@ from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import LengthModel, Lengths, ToolWaits, Workload
 from tests.bench.drifting import KINDS, Drift
 from tests.bench.figures import Figure, parser, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
-from tests.support.simulated.measured_plans import MeasuredPlans
 
 SHORT = 240
 """Workloads without long queues; those of further seeds have them."""

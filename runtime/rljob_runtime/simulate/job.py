@@ -6,7 +6,7 @@ publishes a version; engines generate meanwhile, with the version before until t
 groups are admitted by what they have. One version is under way at a time. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rljob_runtime.groups.staleness import Bound, StalenessController
@@ -63,13 +63,15 @@ def simulate_job(
     physics: Physics,
     scheduler: Scheduler,
     model: JobModel,
+    on_load: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Train `model.steps` steps on the workload's first groups. Raises `ValueError` for too few groups and
+    """Train `model.steps` steps on the workload's first groups. `on_load` is told when all engines begin to
+    load weights. Raises `ValueError` for too few groups and
     for engines that cannot hold the requests, and `Stuck` where the scheduler leaves requests lying."""
     needed = model.steps * model.bound.groups_per_step
     if workload.groups < needed:
         raise ValueError(f"the workload must have at least {needed} groups (found {workload.groups})")
-    return _Job(workload, shapes, physics, scheduler, model).run()
+    return _Job(workload, shapes, physics, scheduler, model, on_load).run()
 
 
 class _Job:
@@ -80,8 +82,9 @@ class _Job:
         physics: Physics,
         scheduler: Scheduler,
         model: JobModel,
+        on_load: Callable[[], None],
     ) -> None:
-        self._workload, self._model = workload, model
+        self._workload, self._model, self._on_load = workload, model, on_load
         self._total = model.steps * model.bound.groups_per_step
         self._tokens = (workload.lengths.sum(axis=1) + workload.prompt_tokens * workload.samples).tolist()
         """Of each group, prompts included."""
@@ -181,6 +184,7 @@ class _Job:
         self._after(self._model.delivery_seconds, self._load)
 
     def _load(self) -> None:
+        self._on_load()
         self._rollout.cluster.load_weights(self._model.sync_seconds, self._model.recompute_kv)
         self._after(self._model.sync_seconds, self._loaded)
 

@@ -14,9 +14,9 @@ from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.routing.requests import EngineShape
-from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.assumptions import Assumptions, EngineCost
 from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
@@ -199,8 +199,12 @@ class Site:
 
     def run(self, workload: Workload) -> Outcome:
         """Simulate the job. Raises `ValueError` for what cannot be."""
-        router = Router(policy_of(self.spec))
-        return simulate_job(workload, self.shapes(), self.physics(), router, self.job())
+        plans = self.plans()
+        return simulate_job(workload, self.shapes(), self.physics(), plans, self.job(), plans.paused)
+
+    def plans(self) -> MeasuredPlans:
+        """Who decides where requests run: the job's policy, which knows of the engines what they measure."""
+        return MeasuredPlans(policy_of(self.spec))
 
 
 def _recomputes_kv(training: Training) -> bool:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from rljob_api.job import Spec
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.requests import Action
-from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.assumptions import Engines
 from rljob_runtime.simulate.compare import Draw, Spread, best_sizes
-from rljob_runtime.simulate.job import simulate_job
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.simulate.workload import Workload
@@ -82,14 +81,14 @@ class Clock:
             raise OutOfTime
 
 
-class _TimedRouter(Router):
+class _TimedPlans(MeasuredPlans):
     """Gives up when the time is over: a single simulation may be a long one."""
 
     def __init__(self, spec: Spec, clock: Clock) -> None:
         super().__init__(policy_of(spec))
         self._clock = clock
 
-    def decide(self, now: float) -> list[Action]:
+    def decide(self, now: float) -> Sequence[Action]:
         self._clock.check()
         return super().decide(now)
 
@@ -103,10 +102,12 @@ class TimedSite(Site):
     """Samples per second of the last simulation of each sizes."""
 
     def run(self, workload: Workload) -> Outcome:
-        router = _TimedRouter(self.spec, self.clock)
-        outcome = simulate_job(workload, self.shapes(), self.physics(), router, self.job())
+        outcome = super().run(workload)
         self.rates[Sizes.of(self.spec)] = outcome.samples_per_second
         return outcome
+
+    def plans(self) -> MeasuredPlans:
+        return _TimedPlans(self.spec, self.clock)
 
 
 def propose(

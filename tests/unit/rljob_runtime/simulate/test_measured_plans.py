@@ -14,11 +14,11 @@ from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import LengthModel, Workload
-from tests.support.simulated.measured_plans import MeasuredPlans
 
 CAP = 16384
 
@@ -111,7 +111,8 @@ def test_where_all_begins_together_no_move_costs_more_than_it_saves(
         if bound is None:
             return simulate_batch(work, shapes, physics, scheduler).wall
         model = JobModel(Bound(bound, 32), 2, 30.0, sync_seconds=1.0)
-        return simulate_job(work, shapes, physics, scheduler, model).wall
+        paused = scheduler.paused if isinstance(scheduler, MeasuredPlans) else lambda: None
+        return simulate_job(work, shapes, physics, scheduler, model, paused).wall
 
     base = sum(seconds(Router(Policy()), seed) for seed in range(3))
     ours = sum(seconds(MeasuredPlans(Adaptive(8192, groups_per_step=32), tells), seed) for seed in range(3))
@@ -124,3 +125,15 @@ def test_what_a_token_costs_is_found_in_a_batch(share: float) -> None:
     run(Case(share, 1024, 96, 2e-5, 0.6, 1), 0, plans)
     cost = plans.router.book.engines[0].shape.cost
     assert cost.per_prefill_token == pytest.approx(0.008 * share, rel=0.2)
+
+
+def test_the_time_in_which_weights_are_loaded_counts_as_no_step() -> None:
+    """As long as eight hundred steps."""
+    truth, plans = StepCost(0.01, 0.0, 0.0, 1e-4), MeasuredPlans(Policy())
+    work = LengthModel(200, 1000, 0.3, 0.3).draw(80, 4, 0)
+    shapes, model = (
+        [EngineShape("fast", 16, None, truth)] * 2,
+        JobModel(Bound(1, 4), 20, 1.0, sync_seconds=8.0),
+    )
+    simulate_job(work, shapes, Physics(report_seconds=0.1), plans, model, plans.paused)
+    assert plans.shapes[0].cost.step(8) == pytest.approx(truth.step(8), rel=1e-3)

@@ -14,10 +14,10 @@ from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.measured_plans import MeasuredPlans
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.scheduler import Scheduler
 from rljob_runtime.simulate.workload import Workload
-from tests.support.simulated.measured_plans import MeasuredPlans
 from tests.support.simulated.routed import faster
 
 CAP = 1024
