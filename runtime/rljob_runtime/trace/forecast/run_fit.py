@@ -4,7 +4,6 @@ Guarantees: reads the run's folder and writes nothing; what the run does not tel
 said so in a comment.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_work
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.bounded import bounded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
+from rljob_runtime.trace.forecast.length_fit import fit_deviations
 from rljob_runtime.trace.forecast.text import counted
 from rljob_runtime.trace.forecast.trace_remarks import enough, fit_note
 from rljob_runtime.trace.forecast.weight_fit import WeightFit, fit_weights
@@ -372,17 +372,12 @@ def trainer_values(fit: TrainerFit) -> dict[str, object]:
 
 
 def lengths(trace: LengthTrace) -> dict[str, object]:
-    """Mean and log-deviations of a trace, by the decomposition of variance of a one-way random-effects
-    model."""
-    logs = np.log(np.maximum(trace.tokens, 1))
-    samples = logs.shape[1]
-    within = float(logs.var(axis=1, ddof=1).mean()) if samples > 1 else 0.0
-    # The means of groups vary by what is within them, too.
-    between = max(0.0, float(logs.mean(axis=1).var(ddof=1)) - within / samples)
+    """Mean and log-deviations of a trace."""
+    spread = fit_deviations(trace.tokens, trace.header.max_response_tokens)
     return {
         "mean": _short(float(trace.tokens.mean())),
-        "betweenPrompts": _short(math.sqrt(between)),
-        "withinPrompt": _short(math.sqrt(within)),
+        "betweenPrompts": _short(spread.between),
+        "withinPrompt": _short(spread.within),
         "promptTokens": max(1, round(float(trace.prompt_tokens.mean()))),
     }
 

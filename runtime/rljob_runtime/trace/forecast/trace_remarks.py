@@ -73,7 +73,17 @@ def fit_note(file: str, trace: LengthTrace | None) -> str:
     found = f"lengths: {count:,} prompt{'s' * (count != 1)}{without}"
     if not enough(trace):
         return f"{found}: too few to fit; defaults"
-    return f"{found}; --trace {file} takes them as they were"
+    return f"{found}{_at_cap(trace)}; --trace {file} takes them as they were"
+
+
+def _at_cap(trace: LengthTrace) -> str:
+    share, cap = cut_off(trace), trace.header.max_response_tokens
+    return f", {share:.0%} of responses cut off at {cap:,} tokens" if share else ""
+
+
+def cut_off(trace: LengthTrace) -> float:
+    """Share of the responses that are as long as the run allowed, and might have been longer."""
+    return float((trace.tokens >= trace.header.max_response_tokens).mean())
 
 
 def enough(trace: LengthTrace) -> bool:

@@ -86,5 +86,11 @@ def test_a_fit_says_which_prompts_it_rests_on(tmp_path: Path, found: dict[str, i
     assert enough(read) == (told[-8:] != "defaults")
 
 
+def test_a_fit_says_how_many_responses_were_cut_off(tmp_path: Path) -> None:
+    tokens = np.array([[8, 8], [5, 8], [3, 4], [6, 7]])
+    read = read_length_trace(written(tmp_path / "t", lines(tokens, 8)))
+    assert fit_note("t", read).startswith("lengths: 4 prompts, 38% of responses cut off at 8 tokens; --trace")
+
+
 def test_a_fit_without_a_trace_says_so() -> None:
     assert fit_note("t", None) == "lengths: t cannot be read; defaults"
