@@ -25,7 +25,7 @@ _ENOUGH = 20
 _FEW = 4
 """Equations from which on a pool is compared with another one, until it has enough of its own."""
 _PREFILL_SHARE = 0.01
-"""Prefill of a token, as part of a step's fixed time, before it is measured. An 8 B model on an H200 takes
+"""Prefill of a token, as part of a step of one request, before it is measured. An 8 B model on an H200 takes
 0.6 %, a small model on CPUs 1 %."""
 _TELLING = 2.0
 """How many times as large as what is assumed the standard error of what equations alone tell of prefill may
@@ -54,6 +54,8 @@ class CostFit:
         # The triangle of a QR decomposition has the same least squares as all rows that it was made of: the
         # terms, and in the last column what they add up to.
         self._triangle = np.zeros((_TERMS + 1, _TERMS + 1))
+        self._running = self._kv_tokens = 0.0
+        """Requests of all equations, and their tokens in the cache; newer ones count more."""
         self._rows: list[list[float]] = []
         """Equations that are not in the triangle yet: to decompose twenty takes as long as one."""
 
@@ -67,6 +69,8 @@ class CostFit:
         # Divided by its seconds, so that relative and not absolute errors count: long steps would drown short
         # ones.
         self._rows.append([value / step_seconds for value in (1.0, running, kv_tokens, prefilled)] + [1.0])
+        self._running = _FORGET * self._running + running
+        self._kv_tokens = _FORGET * self._kv_tokens + kv_tokens
         self.equations += 1
         if len(self._rows) == _ENOUGH:
             self._sum_up()
@@ -77,15 +81,19 @@ class CostFit:
             return None
         self._sum_up()
         free = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
-        if free[0] <= 0:
+        if self.one(*map(float, free[:_PREFILL])) <= 0:
             return None
         assumption = self._assumed(free)
         rows = np.vstack([self._triangle, assumption])
         found = fit_nonnegative(rows[:, :_TERMS], rows[:, _TERMS]).coefficients
         fixed, per_request, per_kv_token, per_prefill_token = map(float, found)
-        if fixed <= 0:
+        if (one := self.one(fixed, per_request, per_kv_token)) <= 0:
             return None
-        least, most = (share * fixed for share in _PREFILL_BOUNDS)
+        if fixed + per_request <= 0:
+            # Where requests are about as long as one another, what they take may be found of their tokens. A
+            # step with next to nothing in the cache takes some time all the same.
+            fixed = _LEAST_NOISE * one
+        least, most = (share * one for share in _PREFILL_BOUNDS)
         # What equations alone tell of prefill is what of it no other constant can stand for.
         told = abs(self._triangle[_PREFILL, _PREFILL])
         return StepCost(
@@ -93,12 +101,16 @@ class CostFit:
             assumed=bool(self.tells and _TELLING * told < assumption[_PREFILL]),
         )  # fmt: skip
 
+    def one(self, fixed: float, per_request: float, per_kv_token: float) -> float:
+        """Seconds of a step of one request with as many tokens in the cache as there were for each."""
+        return fixed + per_request + per_kv_token * self._kv_tokens / max(1.0, self._running)
+
     def _assumed(self, found: Floats) -> Floats:
         """The assumption about prefill as one more equation, in which an error as large as itself weighs what
         the others' usual error does. `found`: the constants without it."""
         missed = self._triangle @ np.append(found, -1.0)
         noise = max(_LEAST_NOISE, math.sqrt(float(missed @ missed) / self._weight))
-        share = _PREFILL_SHARE * float(found[0])
+        share = _PREFILL_SHARE * self.one(*map(float, found[:_PREFILL]))
         return np.array([0.0, 0.0, 0.0, noise / share, noise])
 
     def _sum_up(self) -> None:
@@ -143,7 +155,7 @@ class MeasuredCosts:
         if known is not None and not fit.tells:
             # Before anything else is made of these tokens: it is the steps until now that they tell of.
             seconds = known.times(self._slowness_of(pool).of(engine)).step(len(tokens), kv_tokens)
-            told = self._times(pool).report(engine, tokens, seconds, known.fixed, now)
+            told = self._times(pool).report(engine, tokens, seconds, self._one(pool, known), now)
         step = self._steps.report(engine, tokens, kv_tokens, prefilled, now)
         cost = None if step is None else self._measured(engine, pool, step)
         if cost is None and told:
@@ -185,7 +197,11 @@ class MeasuredCosts:
         times = self._times(pool)
         least, most = _PREFILL_BOUNDS
         share = min(max(times.share, least), most)
-        return cost._replace(per_prefill_token=share * cost.fixed, assumed=not times.told)
+        return cost._replace(per_prefill_token=share * self._one(pool, cost), assumed=not times.told)
+
+    def _one(self, pool: str, cost: StepCost) -> float:
+        """Seconds of a step of one request of an ordinary engine of the pool."""
+        return self._fits[pool].one(cost.fixed, cost.per_request, cost.per_kv_token)
 
     def _slowness_of(self, pool: str) -> Slowness:
         return self._slowness.setdefault(pool, Slowness())

@@ -30,7 +30,8 @@ class MoveTimes:
     """Of all engines of a pool, by their numbers."""
 
     def __init__(self, assumed_share: float) -> None:
-        """`assumed_share`: what a token is taken for until it is measured, as part of a step's fixed time."""
+        """`assumed_share`: what a token is taken for until it is measured, as part of a step of one
+        request."""
         self._assumed = 1 / assumed_share
         """Tokens that take a step by that."""
         self._waiting: dict[int, set[str]] = {}
@@ -38,7 +39,7 @@ class MoveTimes:
         self._alone: dict[int, _Given] = {}
         """By engine, the one of these that nothing has waited beside."""
         self._tokens = self._steps = 0.0
-        """Measured: KV tokens, and the time that they took in steps of no request."""
+        """Measured: KV tokens, and the time that they took in steps of one request."""
 
     @property
     def told(self) -> bool:
@@ -47,7 +48,7 @@ class MoveTimes:
 
     @property
     def share(self) -> float:
-        """What a KV token of a response that moves takes, as part of a step's fixed time."""
+        """What a KV token of a response that moves takes, as part of a step of one request."""
         return (1 + self._steps) / (self._assumed + self._tokens)
 
     def given(self, engine: int, request: str, kv_tokens: int, now: float) -> None:
@@ -59,9 +60,9 @@ class MoveTimes:
             self._alone[engine] = _Given(request, now, kv_tokens)
         waiting.add(request)
 
-    def report(self, engine: int, tokens: Mapping[str, int], step: float, fixed: float, now: float) -> bool:
+    def report(self, engine: int, tokens: Mapping[str, int], step: float, one: float, now: float) -> bool:
         """An engine's requests have generated so many tokens there; a step of them takes `step` seconds, and
-        one of no request `fixed`. Returns whether anything was measured."""
+        one of a single request `one`. Returns whether anything was measured."""
         waiting = self._waiting.get(engine, set())
         waiting.difference_update([each for each in waiting if tokens.get(each)])
         alone = self._alone.get(engine)
@@ -73,7 +74,7 @@ class MoveTimes:
         # Steps that took longer than others make it less than nothing, now and then.
         seconds = now - alone.at - tokens[alone.request] * step
         self._tokens = _FORGET * self._tokens + alone.kv_tokens
-        self._steps = _FORGET * self._steps + seconds / fixed
+        self._steps = _FORGET * self._steps + seconds / one
         return True
 
     def left(self, engine: int, request: str) -> None:

@@ -157,15 +157,33 @@ class Site:
     def physics(self) -> Physics:
         """How the engines behave."""
         engines, moves = self.assumptions.engines, self.assumptions.moves
-        alone = not self.spec.pools.fast_rollout.replicas
-        step = engines.heavy if alone and engines.heavy is not None else engines.fast
         return Physics(
             lockstep=engines.lockstep,
             admission_seconds=engines.admission_seconds,
             copy_bytes_per_second=moves.copy_bytes_per_second,
             kv_bytes_per_token=moves.kv_bytes_per_token,
-            report_seconds=max(0.1, step.fixed_seconds * self.mean_tokens / _REPORTS),
+            report_seconds=max(0.1, self._typical_step * self.mean_tokens / _REPORTS),
         )
+
+    @property
+    def _typical_step(self) -> float:
+        """Seconds of a decode step of half the requests that an engine runs at most, each halfway through a
+        mean response."""
+        engines, spec = self.assumptions.engines, self.spec
+        alone = not spec.pools.fast_rollout.replicas
+        step = engines.heavy if alone and engines.heavy is not None else engines.fast
+        # Fewer where the job has fewer: those of a step, over all engines.
+        training, workers = (
+            spec.training,
+            spec.pools.fast_rollout.replicas + spec.pools.heavy_rollout.replicas,
+        )
+        samples = training.groups_per_step * training.rollout.samples_per_prompt / max(1, workers)
+        running = max(1, min(math.ceil(samples), training.rollout.max_running_requests) // 2)
+        each = self.assumptions.lengths.prompt_tokens or max(1, training.data.max_prompt_tokens // 2)
+        kv = running * (each + self.mean_tokens / 2)
+        if step.kv_tokens is not None:
+            kv = min(kv, step.kv_tokens)
+        return step_cost(step, ()).step(running, kv)
 
     def job(self) -> JobModel:
         """Trainer, weight updates, bound."""

@@ -26,7 +26,8 @@ def test_the_constants_of_a_step_are_found(name: str, noise: float) -> None:
         fit.add(truth.step(running, kv) * rng.gauss(1, noise), running, kv)
     found = fit.cost()
     assert found is not None
-    assert found.per_prefill_token == pytest.approx(found.fixed / 100)
+    each = sum(kv for _, kv in sizes) / sum(running for running, _ in sizes)
+    assert found.per_prefill_token == pytest.approx(found.step(1, each) / 100, rel=0.01)
     for running, kv in [(1, 0), (1, 30_000), (64, 100_000), (256, 700_000)]:
         assert found.step(running, kv) == pytest.approx(truth.step(running, kv), rel=0.01 + noise)
 
@@ -82,6 +83,43 @@ def test_prefill_stays_within_bounds_whatever_engines_tell(
     cost = fit.cost()
     assert cost is not None and cost.fixed == pytest.approx(0.01, rel=0.05)
     assert least * 0.99 <= cost.per_prefill_token / cost.fixed <= most * 1.01
+
+
+@pytest.mark.parametrize("fixed", [0.0, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("per_request", [1e-3, 1e-2])
+def test_a_token_takes_up_to_a_step_of_one_request_however_little_of_it_is_fixed(
+    fixed: float, per_request: float
+) -> None:
+    """Also where requests are all of one length, so that their time may be that of their tokens."""
+    truth, rng, fit = StepCost(fixed, per_request), random.Random(5), CostFit()
+    fit.tells = True
+    for turn in range(400):
+        running, prefilled = rng.randint(1, 8), 64.0 * (turn % 3 == 0)
+        seconds = truth.step(running) + 0.9 * truth.step(1) * prefilled
+        fit.add(seconds, running, 200 * running, prefilled)
+    cost = fit.cost()
+    assert cost is not None and not cost.assumed
+    assert cost.per_prefill_token == pytest.approx(0.9 * truth.step(1), rel=0.05)
+    assert cost.step(4, 800) == pytest.approx(truth.step(4), rel=0.05)
+
+
+def test_what_moves_took_is_measured_in_steps_of_one_request() -> None:
+    """A token takes half of one, of which a hundredth part is fixed."""
+    truth, measured, now, done = StepCost(1e-4, 1e-2, 0.0), MeasuredCosts(), 0.0, 0
+    for turn in range(1, 400):
+        size = 2 + turn % 5
+        name, tokens = f"moved {turn}", dict.fromkeys(keys(*range(size)), 0)
+        measured.given(1, "fast", name, 100, now)
+        done += 10
+        now += 10 * truth.step(size + 1) + 100 * 0.5 * truth.step(1)
+        measured.report(1, "fast", {**dict.fromkeys(tokens, done), name: 10}, 0.0, now)
+        measured.ended(1, "fast", name)
+        done += 10
+        now += 10 * truth.step(size)
+        measured.report(1, "fast", dict.fromkeys(tokens, done), 0.0, now)
+    cost = measured.known("fast")
+    assert cost is not None and not cost.assumed
+    assert cost.per_prefill_token > 0.2 * truth.step(1)
 
 
 @pytest.mark.parametrize("lie", [0.0, 0.5, 2.0])

@@ -225,3 +225,23 @@ def test_plans_know_of_engines_what_these_measure_and_not_what_is_assumed() -> N
     ]
     assert 2 * sum(each.moves for each in found) < sum(each.moves for each in told)
     assert sum(each.wall for each in found) < 0.9 * sum(each.wall for each in told)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"fixedSeconds": 1e-6, "secondsPerKvToken": 1e-3},
+        {"fixedSeconds": 1e-6, "secondsPerRequest": 0.1},
+        {"fixedSeconds": 0.1},
+    ],
+    ids=["by tokens", "by requests", "whatever it does"],
+)
+def test_reports_come_as_often_in_a_response_whatever_a_step_takes_its_time_for(
+    engine: dict[str, float],
+) -> None:
+    changes = {"training.rollout.maxResponseTokens": 2000, "training.rollout.samplesPerPrompt": 3}
+    assumed = {"secondsPerRequest": 0.0, "secondsPerKvToken": 0.0, "graphs": [], **engine}
+    ours = site(changes, {"engines": {"fast": assumed}})
+    (shape,) = set(ours.shapes())
+    seconds = [shape.cost.step(running, 258 * running) for running in (1, 12)]
+    assert seconds[0] * 500 / 50 <= (ours.physics().report_seconds or 0) <= seconds[1] * 500 / 50 + 1e-9
