@@ -152,8 +152,10 @@ def _paragraphs(*texts: str) -> str:
 def _limits(site: Site, trace: LengthTrace | None, options: Options) -> list[str]:
     """What of the job, and of its recorded lengths, is not simulated: a paragraph each."""
     found = [left_out.sentence(left_out.left_out(site.spec, recorded=trace is not None))]
+    training = site.spec.training
+    longest = training.rollout.max_response_tokens
     if trace is not None:
-        found.append(remarks(trace, site.steps, site.spec.training.groups_per_step, options.seeds))
+        found.append(remarks(trace, site.steps, training.groups_per_step, options.seeds, longest))
     return list(filter(None, found))
 
 

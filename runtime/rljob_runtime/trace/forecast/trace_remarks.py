@@ -7,11 +7,25 @@ prompt for each one that is simulated. Pure.
 from rljob_runtime.data.length_trace import LengthTrace
 
 
-def remarks(trace: LengthTrace, steps: int, groups_per_step: int, seeds: int) -> str:
-    """On a simulation of so many steps and seeds with these lengths, of which there are some; "" where there
-    is nothing to say."""
-    found = [*_incomplete(trace), *_repeated(len(trace.uids), steps, groups_per_step, seeds)]
+def remarks(trace: LengthTrace, steps: int, groups_per_step: int, seeds: int, longest: int) -> str:
+    """On a simulation of so many steps and seeds with these lengths, of which there are some, of a job whose
+    responses have at most `longest` tokens; "" where there is nothing to say."""
+    found = [*_cut_off(trace, longest), *_incomplete(trace)]
+    found += _repeated(len(trace.uids), steps, groups_per_step, seeds)
     return f"Recorded lengths: {' '.join(found)}" if found else ""
+
+
+def _cut_off(trace: LengthTrace, longest: int) -> list[str]:
+    """A job with a higher limit than that of the run, which cut responses off."""
+    cap = trace.header.max_response_tokens
+    count, total = round(cut_off(trace) * trace.tokens.size), trace.tokens.size
+    if longest <= cap or not count:
+        return []
+    were = "was" if count == 1 else "were"
+    return [
+        f"{count:,} of {total:,} responses {were} cut off at {cap:,} tokens, the run's maxResponseTokens, "
+        f"and count as complete; with this job's {longest:,} they may be longer than is simulated."
+    ]
 
 
 def _incomplete(trace: LengthTrace) -> list[str]:

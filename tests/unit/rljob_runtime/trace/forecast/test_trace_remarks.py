@@ -61,7 +61,7 @@ def trace(folder: Path, whole: int, incomplete: int = 0, removed: int = 0, cut_o
 def test_prompts_that_are_missing_or_stand_for_many_are_told(
     tmp_path: Path, whole: int, incomplete: int, steps: int, seeds: int, told: str
 ) -> None:
-    assert remarks(trace(tmp_path, whole, incomplete), steps, 4, seeds) == told
+    assert remarks(trace(tmp_path, whole, incomplete), steps, 4, seeds, 8) == told
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,25 @@ def test_a_fit_says_which_prompts_it_rests_on(tmp_path: Path, found: dict[str, i
     read = trace(tmp_path, **found)
     assert fit_note("t", read) == told
     assert enough(read) == (told[-8:] != "defaults")
+
+
+@pytest.mark.parametrize(
+    ("longest", "told"),
+    [
+        (8, ""),
+        (
+            64,
+            "Recorded lengths: 3 of 8 responses were cut off at 8 tokens, the run's maxResponseTokens, "
+            "and count as complete; with this job's 64 they may be longer than is simulated.",
+        ),
+    ],
+)
+def test_responses_that_a_lower_limit_cut_off_are_told(tmp_path: Path, longest: int, told: str) -> None:
+    tokens = np.array([[8, 8], [5, 8], [3, 4], [6, 7]])
+    read = read_length_trace(written(tmp_path / "t", lines(tokens, 8)))
+    assert remarks(read, 1, 4, 1, longest) == told
+    whole = read_length_trace(written(tmp_path / "whole", lines(np.minimum(tokens, 7), 8)))
+    assert remarks(whole, 1, 4, 1, longest) == ""
 
 
 def test_a_fit_says_how_many_responses_were_cut_off(tmp_path: Path) -> None:
