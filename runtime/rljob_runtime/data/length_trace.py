@@ -252,6 +252,8 @@ class _Columns:
         complete = counts == samples
         whole = np.repeat(complete, counts)
 
+        self._check_prompts(order, uids)
+
         def column(values: "array[Any]", kind: type[Any]) -> NDArray[Any]:
             found: NDArray[Any] = np.array(values, kind)[order][whole].reshape(-1, samples)
             return found
@@ -270,6 +272,23 @@ class _Columns:
             unreadable=self._unreadable,
             first_unreadable=self._first_unreadable,
         )
+
+    def _check_prompts(self, order: NDArray[np.int64], uids: NDArray[np.int64]) -> None:
+        """All lines of a prompt say the same of it, where they say anything. `order`: of the lines by
+        uids."""
+        for name, column in (("row", self._rows), ("prompt_tokens", self._prompt_tokens)):
+            values = np.array(column)[order]
+            # No prompt has 0 tokens: such a line does not say.
+            said_at = np.flatnonzero(values) if name == "prompt_tokens" else np.arange(len(values))
+            other = np.flatnonzero((np.diff(uids[said_at]) == 0) & (np.diff(values[said_at]) != 0))
+            if len(other):
+                before, at = (int(said_at[other[0] + place]) for place in (0, 1))
+                first, self._number = sorted(self._numbers[order[place]] for place in (before, at))
+                said = {self._numbers[order[place]]: int(values[place]) for place in (before, at)}
+                raise self._wrong(
+                    f"{name} {said[self._number]} of prompt {uids[at]}, and line {first} has "
+                    f"{said[first]}: all responses to a prompt have one"
+                )
 
     def _wrong(self, why: str) -> LengthTraceError:
         return LengthTraceError(f"{self._path}:{self._number}: {why}")

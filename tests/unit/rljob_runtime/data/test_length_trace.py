@@ -89,6 +89,14 @@ def test_lines_that_were_cut_off_are_counted(tmp_path: Path) -> None:
         ([HEADER, {"uid": 0, "index": 0}], "t:2: .*missing required field `response_tokens`"),
         ([HEADER, line(0, 0, 5, finish="abort")], "t:2: Invalid enum value 'abort'"),
         (
+            [HEADER, line(0, 0, 5, row=1), line(1, 0, 5), line(0, 1, 5, row=2)],
+            "t:4: row 2 of prompt 0, and line 2 has 1: all responses to a prompt have one",
+        ),
+        (
+            [HEADER, line(0, 1, 5, prompt_tokens=3), line(0, 0, 5, prompt_tokens=4)],
+            "t:3: prompt_tokens 4 of prompt 0, and line 2 has 3",
+        ),
+        (
             [HEADER, line(3, 1, 5), line(0, 0, 5), line(3, 1, 6)],
             "t:4: response 1 of prompt 3 stands in line 2 already",
         ),
