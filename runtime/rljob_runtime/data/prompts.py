@@ -137,6 +137,18 @@ def some_texts(data: PromptData, letters: str, seed: int, base: Path) -> Iterato
                 yield placed(source, part, row)
 
 
+def generated_fingerprint(
+    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path
+) -> DataFingerprint | None:
+    """Of prompts that are all generated, up to 200,000 of them; None of others. Raises `DataError`."""
+    generated = [part.generated for part in _parts(data)]
+    if sum(_COMPARED_ROWS if each is None else each.rows for each in generated) > _COMPARED_ROWS:
+        return None
+    if any(each is None for each in generated):
+        return None
+    return PromptSource(data, tokenizer, seed, base).fingerprint
+
+
 @dataclass(frozen=True)
 class Epoch:
     """The prompts of one epoch."""

@@ -76,11 +76,16 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
 
 
 def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":
-    """What identifies the job's prompts; None where they cannot be read now, or not all of them at once."""
+    """What identifies the job's prompts; None where they cannot be read now, or not all in seconds."""
+    from rljob_runtime.data.prompts import generated_fingerprint
     from rljob_runtime.manifest.text_checks import check_texts
 
-    epoch = check_texts(job, folder).epoch
-    return epoch.fingerprint if epoch is not None else None
+    texts, training = check_texts(job, folder), job.spec.training
+    if texts.epoch is not None:
+        return texts.epoch.fingerprint
+    if texts.tokenizer is None or not texts.data_right:
+        return None
+    return generated_fingerprint(training.data, texts.tokenizer, training.seed, folder)
 
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:

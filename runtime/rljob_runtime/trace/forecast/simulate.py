@@ -20,7 +20,7 @@ from rljob_runtime.simulate.cluster import CacheTooSmall
 from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast import left_out, text
-from rljob_runtime.trace.forecast.trace_remarks import remarks
+from rljob_runtime.trace.forecast.trace_remarks import not_compared, remarks
 from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
 from rljob_runtime.trace.report.page_file import try_page
 from rljob_runtime.trace.report.simulation_page import simulation_page
@@ -57,13 +57,13 @@ def forecast(options: Options) -> str:
         (Assumptions(), None) if options.assumptions is None else read_assumptions(options.assumptions)
     )
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
-    trace = _trace(options, manifest)
+    trace, doubt = _trace(options, manifest)
     if options.trace is None and (problem := too_long(site)) is not None:
         raise _wrong(options, source, problem)
     try:
         if options.size is not None:
-            return _sizes(site, trace, options)
-        return _comparison(manifest, site, trace, options)
+            return _sizes(site, trace, options, doubt)
+        return _comparison(manifest, site, trace, options, doubt)
     except CacheTooSmall as error:
         raise _wrong(options, source, small_cache(error, assumptions)) from error
     except ValueError as error:
@@ -88,22 +88,25 @@ def _steps(manifest: Manifest) -> int:
     return min(wanted, max(fewest, min(most, _REQUESTS // each)))
 
 
-def _trace(options: Options, manifest: Manifest) -> LengthTrace | None:
-    """The recorded lengths; None where there are none."""
+def _trace(options: Options, manifest: Manifest) -> tuple[LengthTrace | None, str]:
+    """The recorded lengths, None where there are none; and what is told where it is not known whether they
+    are of the job's prompts."""
     if options.trace is None:
-        return None
+        return None, ""
     trace = read_length_trace(options.trace)
     data = fingerprint(manifest.job, manifest.folder)
     if (why := refusal(trace, manifest.job.spec, data)) is not None:
         raise LengthTraceError(f"{options.trace} {why}")
-    return trace
+    return trace, not_compared(trace, data)
 
 
 def _draw(trace: LengthTrace | None) -> Draw:
     return drawn if trace is None else recorded(trace)
 
 
-def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, options: Options) -> str:
+def _comparison(
+    manifest: Manifest, site: Site, trace: LengthTrace | None, options: Options, doubt: str
+) -> str:
     spec = site.spec
     seeds = range(options.seeds)
     found = compare(site, _draw(trace), seeds, policies(spec))
@@ -116,19 +119,25 @@ def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, optio
     name, heading = manifest.job.metadata.name, _heading(site, options)
     if options.page is not None:
         page = simulation_page(
-            name, heading, _limits(site, trace, options), _assumed(site, trace, options), found, own, shapes
+            name,
+            heading,
+            _limits(site, trace, options, doubt),
+            _assumed(site, trace, options),
+            found,
+            own,
+            shapes,
         )
         options.page.write_text(page, encoding="utf-8")
     return _paragraphs(
         f"{name}: {heading}",
         f"{text.comparison(found, own)}\n* the job's. {text.SECONDS_OF}",
-        *_limits(site, trace, options),
+        *_limits(site, trace, options, doubt),
         f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
         _assumed(site, trace, options),
     )
 
 
-def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
+def _sizes(site: Site, trace: LengthTrace | None, options: Options, doubt: str) -> str:
     assert options.size is not None
     found = best_sizes(site, _draw(trace), range(options.seeds), options.size)
     now = Sizes.of(site.spec)
@@ -139,7 +148,7 @@ def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
     return _paragraphs(
         text.sizes(found, options.size, now),
         own,
-        *_limits(site, trace, options),
+        *_limits(site, trace, options, doubt),
         _assumed(site, trace, options),
     )
 
@@ -149,14 +158,14 @@ def _paragraphs(*texts: str) -> str:
     return "\n\n".join(filter(None, texts))
 
 
-def _limits(site: Site, trace: LengthTrace | None, options: Options) -> list[str]:
+def _limits(site: Site, trace: LengthTrace | None, options: Options, doubt: str) -> list[str]:
     """What of the job, and of its recorded lengths, is not simulated: a paragraph each."""
     found = [left_out.sentence(left_out.left_out(site.spec, recorded=trace is not None))]
     training = site.spec.training
     longest = training.rollout.max_response_tokens
     if trace is not None:
         found.append(remarks(trace, site.steps, training.groups_per_step, options.seeds, longest))
-    return list(filter(None, found))
+    return list(filter(None, [*found, doubt]))
 
 
 def _heading(site: Site, options: Options) -> str:

@@ -4,6 +4,7 @@ Guarantees: says how much is missing and what that means for figures; says nothi
 prompt for each one that is simulated. Pure.
 """
 
+from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LengthTrace
 
 
@@ -13,6 +14,18 @@ def remarks(trace: LengthTrace, steps: int, groups_per_step: int, seeds: int, lo
     found = [*_cut_off(trace, longest), *_incomplete(trace)]
     found += _repeated(len(trace.uids), steps, groups_per_step, seeds)
     return f"Recorded lengths: {' '.join(found)}" if found else ""
+
+
+def not_compared(trace: LengthTrace, data: DataFingerprint | None) -> str:
+    """What is told where nobody compared a trace's prompts with those of the job, `data`, which are not
+    known as a whole; "" where they were compared, or the trace fits any."""
+    known = trace.header.data
+    if known is None or data is not None:
+        return ""
+    return (
+        f"Recorded prompts: {known.rows:,} rows of {known.source}. They were not compared with this job's, "
+        "which are not all read here: lengths of other prompts would say nothing of it."
+    )
 
 
 def _cut_off(trace: LengthTrace, longest: int) -> list[str]:

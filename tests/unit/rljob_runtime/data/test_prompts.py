@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from rljob_api.data import Data
 from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
-from rljob_runtime.data.prompts import CheckedData, Epoch, PromptSource, check_data
+from rljob_runtime.data.prompts import CheckedData, Epoch, PromptSource, check_data, generated_fingerprint
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.samples import Tokens
@@ -186,6 +186,21 @@ def test_generated_data_are_known_as_far_as_they_are_looked_at(
     source = PromptSource(data, TOKENIZER, 3, tmp_path)
     found = check_data(data, TOKENIZER, 3, tmp_path)
     assert found == CheckedData([], Epoch(rows, source.fingerprint) if known else None)
+
+
+@pytest.mark.parametrize(("rows", "known"), [(10, True), (4096, True), (200_001, False)])
+def test_generated_data_are_identified_whole_where_that_takes_seconds(
+    tmp_path: Path, rows: int, known: bool
+) -> None:
+    data = Data.model_validate({"generated": {"task": "copy", "rows": rows}})
+    found = generated_fingerprint(data, TOKENIZER, 3, tmp_path)
+    assert found == (PromptSource(data, TOKENIZER, 3, tmp_path).fingerprint if known else None)
+
+
+def test_data_that_are_not_generated_are_not_identified_so(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n')
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
+    assert generated_fingerprint(data, TOKENIZER, 0, tmp_path) is None
 
 
 def test_random_numbers_are_fixed_for_ever() -> None:

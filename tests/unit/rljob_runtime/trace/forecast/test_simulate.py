@@ -441,3 +441,31 @@ def test_every_valid_job_can_be_simulated(tmp_path: Path, changes: dict[str, Any
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job(changes)))
     assert "* the job's" in forecast(Options(file, steps=2, seeds=1))
+
+
+def _of_data(folder: Path, data: dict[str, Any]) -> Path:
+    """A trace whose header says that it is of these data."""
+    file = trace(folder, [[5, 6]] * 12)
+    header, *rest = file.read_bytes().splitlines(keepends=True)
+    first = msgspec.json.encode({**msgspec.json.decode(header), "data": data})
+    file.write_bytes(first + b"\n" + b"".join(rest))
+    return file
+
+
+def test_lengths_of_other_generated_prompts_are_refused(tmp_path: Path) -> None:
+    parsed = read(job_file := manifest(tmp_path))
+    data = fingerprint(parsed.job, parsed.folder)
+    assert data is not None
+    ours = msgspec.to_builtins(data)
+    assert "Recorded prompts" not in forecast(Options(job_file, trace=_of_data(tmp_path, ours), seeds=1))
+    with pytest.raises(LengthTraceError, match="have other prompts or answers"):
+        forecast(Options(job_file, trace=_of_data(tmp_path, {**ours, "content": "other"}), seeds=1))
+
+
+def test_lengths_of_prompts_that_are_not_compared_are_said_to_be(tmp_path: Path) -> None:
+    remote = {"huggingFace": {"name": "nobody/nothing"}, "maxPromptTokens": 8}
+    file = manifest(tmp_path, {"training.data": remote})
+    of = {"source": "nobody/nothing", "rows": 7, "content": "c", "used": "", "order": "in order"}
+    assert "Recorded prompts: 7 rows of nobody/nothing. They were not compared" in forecast(
+        Options(file, trace=_of_data(tmp_path, of), seeds=1)
+    )

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LengthTrace, read_length_trace
-from rljob_runtime.trace.forecast.trace_remarks import enough, fit_note, remarks
+from rljob_runtime.trace.forecast.trace_remarks import enough, fit_note, not_compared, remarks
 from tests.support.runtime.traces import lines, written
 
 KNOWN = "a policy that remembers the lengths of prompts knows them from the second time on."
@@ -113,3 +114,14 @@ def test_a_fit_says_how_many_responses_were_cut_off(tmp_path: Path) -> None:
 
 def test_a_fit_without_a_trace_says_so() -> None:
     assert fit_note("t", None) == "lengths: t cannot be read; defaults"
+
+
+def test_prompts_that_nobody_compared_are_told(tmp_path: Path) -> None:
+    of = {"source": "p.jsonl", "rows": 4096, "content": "c", "used": "", "order": "in order"}
+    tokens = np.full((2, 2), 5)
+    known = read_length_trace(written(tmp_path / "t", lines(tokens, 8, data=of)))
+    assert not_compared(known, None).startswith(
+        "Recorded prompts: 4,096 rows of p.jsonl. They were not compared with this job's"
+    )
+    assert not_compared(known, DataFingerprint(**of)) == ""
+    assert not_compared(read_length_trace(written(tmp_path / "any", lines(tokens, 8))), None) == ""
