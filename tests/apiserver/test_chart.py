@@ -7,15 +7,26 @@ fake.
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import yaml
 
-from rljob_operator.controller.leadership import CLUSTER_LEASE
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render, the
+from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE
+from tests.chart.helm import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    HelmFailed,
+    helm,
+    of_kind,
+    render,
+    the,
+    values_options,
+)
 from tests.support.last_release import THIS_RELEASE, Release
-from tests.support.operator.operator_site import JobClient, running_operator, until
+from tests.support.operator.operator_site import OWN_PYTHONPATH, JobClient, running_operator, until
 from tools.cluster import KUBERAY_VERSIONS, Cluster
 from tools.cluster.api import holds
 from tools.cluster.binaries import program
@@ -52,8 +63,8 @@ def chart_cluster(programs, pytestconfig) -> Iterator[Cluster]:
 @pytest.fixture
 def site(chart_cluster):
     yield chart_cluster
-    if RELEASE in helm("list", "-q", "-n", NAMESPACE, kubeconfig=chart_cluster.kubeconfig):
-        uninstall(chart_cluster)
+    for release in helm("list", "-q", "-n", NAMESPACE, kubeconfig=chart_cluster.kubeconfig).split():
+        uninstall(chart_cluster, release)
     chart_cluster.kubectl("delete", "crd", "rljobs.rljob.dev", "--ignore-not-found")
     # Those of the last release have no owner.
     chart_cluster.kubectl("delete", "leases", "--all", "-n", NAMESPACE)
@@ -94,8 +105,8 @@ def install(cluster: Cluster, chart=CHART, *options: str, release: str = RELEASE
     wait_until_served(cluster.api, [RLJOB_DEFINITION])
 
 
-def uninstall(cluster: Cluster) -> None:
-    helm("uninstall", RELEASE, f"--namespace={NAMESPACE}", "--wait", kubeconfig=cluster.kubeconfig)
+def uninstall(cluster: Cluster, release: str = RELEASE) -> None:
+    helm("uninstall", release, f"--namespace={NAMESPACE}", "--wait", kubeconfig=cluster.kubeconfig)
 
 
 def definition_of(cluster: Cluster) -> dict[str, Any]:
@@ -257,6 +268,44 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
     }
 
 
+def test_releases_in_one_namespace_work_beside_each_other(site, tmp_path):
+    """One for all namespaces, and two for one namespace each: each does the work of its own, and their Leases
+    go with them."""
+    teams = {release: new_namespace(site, f"{release}-jobs") for release in ("team-a", "team-b")}
+    watched = {RELEASE: None, **teams}
+    with ExitStack() as stack:
+        for release, namespace in watched.items():
+            values = {"replicaCount": 1}
+            if namespace is not None:
+                values |= {"watchNamespace": namespace, "crds.install": False}
+            install(site, CHART, *values_options(values), release=release)
+            made = the(render(values, release=release), "Deployment")["spec"]["template"]["spec"]
+            given = {each["name"]: each["value"] for each in made["containers"][0]["env"]}
+            running = running_operator(
+                site,
+                tmp_path,
+                namespace,
+                name=release,
+                kubeconfig=site.kubeconfig_of(NAMESPACE, made["serviceAccountName"]),
+                lease_namespace=NAMESPACE,
+                environment={"PYTHONPATH": OWN_PYTHONPATH, **given},
+            )
+            operator = stack.enter_context(running)
+            until(lambda at=operator: at.metric("rljob_leader") == 1, f"{release} works")
+        for namespace in (*teams.values(), new_namespace(site, "other-jobs")):
+            client = JobClient(site, namespace)
+            client.create()
+            client.wait_phase("Running")
+        assert set(leases(site)) == {
+            *(f"{NAMESPACE}/{name}" for name in ("rljob-operator", *(f"{t}-rljob-operator" for t in teams))),
+            *(f"{namespace}/{NAMESPACE_LEASE}" for namespace in teams.values()),
+            f"kube-system/{CLUSTER_LEASE}",
+        }
+    for release in watched:
+        uninstall(site, release)
+    until(lambda: not leases(site), "no Lease of the releases")
+
+
 def lease_roles() -> tuple[str, ...]:
     """The options of the Roles that own the Leases, as the chart sets them by variables."""
     [container] = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -270,7 +319,7 @@ def lease_roles() -> tuple[str, ...]:
 def leases(cluster: Cluster) -> list[str]:
     """Namespace and name of the Leases of operators of RLJobs."""
     found = [each["metadata"] for each in cluster.api.items("/apis/coordination.k8s.io/v1/leases")]
-    return [f"{each['namespace']}/{each['name']}" for each in found if each["name"].startswith("rljob-")]
+    return [f"{each['namespace']}/{each['name']}" for each in found if "rljob-operator" in each["name"]]
 
 
 def of_release(cluster: Cluster) -> str:

@@ -6,7 +6,6 @@ import re
 import pytest
 import yaml
 
-from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE
 from rljob_operator.controller.main import _parser
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.render.images import ACCELERATORS
@@ -37,16 +36,8 @@ def pod(objects):
     return deployment(objects)["template"]["spec"]
 
 
-def made_in(objects):
-    return the(objects, "Deployment")["metadata"]["namespace"]
-
-
 def arguments(objects):
     return pod(objects)["containers"][0]["args"]
-
-
-def environment(objects):
-    return {each["name"]: each["value"] for each in pod(objects)["containers"][0]["env"]}
 
 
 class TestChart:
@@ -89,6 +80,29 @@ class TestChart:
         )
         subjects = [s for each in of_kind(objects, "RoleBinding") for s in each["subjects"]]
         assert {(s["name"], s["namespace"]) for s in subjects} == {("99", "123")}
+
+    @pytest.mark.parametrize(
+        ("values", "release", "namespace", "beside"),
+        [
+            ({}, "team-a", NAMESPACE, True),
+            ({"watchNamespace": "team-a"}, "team-a", NAMESPACE, True),
+            ({"watchNamespace": "team-a", "rbac.userRoles": False}, "rljob", "other", True),
+            ({"watchNamespace": "team-a"}, "rljob", "other", False),
+            ({"rbac.userRoles": False}, "rljob", "other", False),
+        ],
+    )
+    def test_a_further_release_has_objects_of_its_own(self, default, values, release, namespace, beside):
+        """docs/operations.md, "Several operators in one cluster": else Helm refuses it."""
+        further = render({**values, "crds.install": False}, release=release, namespace=namespace)
+        first, second = (
+            {
+                (each["kind"], about.get("namespace"), about["name"])
+                for each in made
+                for about in [each["metadata"]]
+            }
+            for made in (default, further)
+        )
+        assert first.isdisjoint(second) == beside
 
     def test_every_object_is_labelled_and_in_the_releases_namespace(self):
         cluster_scoped = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", *POLICY}
@@ -251,47 +265,6 @@ class TestRights:
         made = render({"watchNamespace": "team", "rbac.userRoles": False})
         assert of_kind(made, "ClusterRole") == of_kind(made, "ClusterRoleBinding") == []
         assert the(made, "Role", "rljob-operator")["metadata"]["namespace"] == "team"
-
-    @pytest.mark.parametrize(
-        ("values", "namespace", "lease"),
-        [
-            ({}, "kube-system", CLUSTER_LEASE),
-            ({"clusterLeaseNamespace": "shared"}, "shared", CLUSTER_LEASE),
-            ({"watchNamespace": "team"}, "team", NAMESPACE_LEASE),
-        ],
-    )
-    def test_releases_that_watch_the_same_jobs_share_a_lease(self, values, namespace, lease):
-        found = [render(values, namespace=each) for each in ("one", "two")]
-        roles = [self.shared(made, namespace) for made in found]
-        names = {role["metadata"]["name"] for role in roles}
-        assert len(names) == 2
-        for made, role in zip(found, roles, strict=True):
-            assert role["rules"][0]["resourceNames"] == [lease]
-            # To change its owner, by an admission plug-in that some clusters have.
-            assert "delete" in role["rules"][0]["verbs"]
-            [owner] = [rule for rule in role["rules"] if rule["resources"] == ["roles"]]
-            assert owner["resourceNames"] == [role["metadata"]["name"]]
-            assert environment(made)["RLJOB_SHARED_LEASE_ROLE"] == role["metadata"]["name"]
-            binding = the(made, "RoleBinding", role["metadata"]["name"])
-            assert binding["metadata"]["namespace"] == namespace
-            assert binding["subjects"][0]["namespace"] == made_in(made)
-
-    def test_only_who_watches_everything_looks_for_others_leases(self, default):
-        [rule] = [
-            r for r in the(default, "ClusterRole", "rljob-operator")["rules"] if r["resources"] == ["leases"]
-        ]
-        assert (rule["resourceNames"], rule["verbs"]) == ([NAMESPACE_LEASE], ["get", "list", "watch"])
-        alone = the(render({"watchNamespace": "team"}), "Role", "rljob-operator")["rules"]
-        assert not [rule for rule in alone if rule["resources"] == ["leases"]]
-
-    def shared(self, made, namespace):
-        """The Role of the Lease that releases share."""
-        [found] = [
-            role
-            for role in of_kind(made, "Role")
-            if role["metadata"]["namespace"] == namespace and role["rules"][0]["resources"] == ["leases"]
-        ]
-        return found
 
     def test_no_wildcards_and_no_secrets_to_read(self, default):
         for each in of_kind(default, "ClusterRole") + of_kind(default, "Role"):

@@ -36,6 +36,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Of the Lease that the replicas share. Other releases of the namespace have others, and so do those that watch
+the same jobs. */}}
+{{- define "rljob.lease" -}}
+{{- $name := include "rljob.name" . -}}
+{{ ternary (include "rljob.shared" .) $name (has $name (list "rljob-operator-cluster" "rljob-operator-namespace")) }}
+{{- end -}}
+
 {{- /* Of objects in a namespace that several releases may share. */}}
 {{- define "rljob.shared" -}}
 {{ include "rljob.name" . | trunc 52 | trimSuffix "-" }}-{{ printf "%s/%s" .Release.Namespace .Release.Name | sha256sum | trunc 10 }}

@@ -51,6 +51,7 @@ async def _run(options: argparse.Namespace) -> int:
         kubeconfig=options.kubeconfig,
         namespace=options.namespace,
         lease_namespace=options.lease_namespace,
+        lease_name=options.lease_name,
         cluster_lease_namespace=options.cluster_lease_namespace,
         lease_role=options.lease_role,
         shared_lease_role=options.shared_lease_role,
@@ -80,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kubeconfig", type=Path, help="default: KUBECONFIG, the pod's service account")
     parser.add_argument("--namespace", help="watch this namespace alone (default: all)")
     parser.add_argument("--lease-namespace", help="where the Lease is (default: the process's own)")
+    parser.add_argument(
+        "--lease-name",
+        default=os.environ.get("RLJOB_LEASE_NAME", defaults.lease_name),
+        help="the same in all replicas, and another one in every other operator of that namespace (default: "
+        f"RLJOB_LEASE_NAME; else {defaults.lease_name})",
+    )
     parser.add_argument(
         "--cluster-lease-namespace",
         default=defaults.cluster_lease_namespace,

@@ -78,6 +78,7 @@ class Options:
     lease_namespace: str | None = None
     """Where the lease is; None: the process's own namespace."""
     lease_name: str = "rljob-operator"
+    """The same in all replicas; two operators that share it would be replicas of one another."""
     cluster_lease_namespace: str = "kube-system"
     """Where the lease is that all operators share which look everywhere."""
     lease_role: str | None = None

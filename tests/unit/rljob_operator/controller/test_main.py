@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from rljob_operator.controller.main import main
+from rljob_operator.controller.main import _parser, main
 
 
 @pytest.fixture
@@ -28,6 +28,22 @@ def test_what_stays_is_not_looked_at_time_and_again(collector, tmp_path):
     kept: list[list[int]] = [[] for _ in range(9000)]
     assert collections() - before <= 1
     assert len(kept) == 9000
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "name"),
+    [
+        (None, [], "rljob-operator"),
+        ("team-a-rljob-operator", [], "team-a-rljob-operator"),
+        ("team-a-rljob-operator", ["--lease-name=mine"], "mine"),
+    ],
+)
+def test_the_name_of_the_lease(monkeypatch, given, arguments, name):
+    if given is None:
+        monkeypatch.delenv("RLJOB_LEASE_NAME", raising=False)
+    else:
+        monkeypatch.setenv("RLJOB_LEASE_NAME", given)
+    assert _parser().parse_args(arguments).lease_name == name
 
 
 def collections() -> int:
