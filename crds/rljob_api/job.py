@@ -248,7 +248,7 @@ class Spec(Model):
         Transition("managedBy cannot change", "self.managedBy == oldSelf.managedBy", "managedBy"),
         *(_fixed(path) for path in ("accelerator", "imagePullPolicy", "rayVersion", "storage", "training")),
         *(_fixed(path, optional=True) for path in ("image", "acceleratorType", "resourceName")),
-        _fixed("pools.head"),
+        _fixed("pools.head.resources"),
         *(
             _fixed(f"pools.{pool}.{field}")
             for pool in ("trainer", "fastRollout", "heavyRollout")
@@ -262,7 +262,7 @@ class Spec(Model):
         ),
         *(
             _fixed(f"pools.{pool}.sharedMemory", optional=True)
-            for pool in ("trainer", "fastRollout", "heavyRollout")
+            for pool in ("head", "trainer", "fastRollout", "heavyRollout")
         ),
     )
 

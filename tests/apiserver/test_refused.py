@@ -124,7 +124,16 @@ TRANSITIONS = {
     "Ray's version": ({}, {"rayVersion": "2.61.0"}, f"rayVersion {SUSPENDED}"),
     "the storage": ({}, {"storage.mountPath": "/mnt"}, f"storage {SUSPENDED}"),
     "the resource": (NVIDIA, {**NVIDIA, "resourceName": "a.b/gpu"}, f"resourceName {SUSPENDED}"),
-    "the head": ({}, {"pools.head.resources": {"requests": {"cpu": "1"}}}, f"pools.head {SUSPENDED}"),
+    "the head": (
+        {},
+        {"pools.head.resources": {"requests": {"cpu": "1"}}},
+        f"pools.head.resources {SUSPENDED}",
+    ),
+    "shared memory of the head": (
+        {},
+        {"pools.head.sharedMemory": "1Gi"},
+        f"pools.head.sharedMemory {SUSPENDED}",
+    ),
     "accelerators of a worker": (
         NVIDIA,
         {**NVIDIA, "pools.trainer.acceleratorsPerWorker": 2},
@@ -163,11 +172,22 @@ TRANSITIONS = {
 }
 """What a running job is (`before`) and cannot become (`after`)."""
 
+TEMPLATE = {"spec": {"nodeSelector": {"disk": "fast"}}}
 FREE = {
     "more fast workers": ({}, {"pools.fastRollout.replicas": 3}),
     "heavy workers": ({}, {"pools.heavyRollout.replicas": 2}),
     "more trainers": ({}, {"pools.trainer.replicas": 2}),
     "suspend": ({}, {"suspend": True}),
+    "the head's template": ({}, {"pools.head.template": TEMPLATE}),
+    "one template of all pools": (
+        {},
+        {f"pools.{pool}.template": TEMPLATE for pool in ("head", "trainer", "fastRollout", "heavyRollout")},
+    ),
+    "another template": (
+        {"pools.head.template": {"spec": {"tolerations": []}}},
+        {"pools.head.template": TEMPLATE},
+    ),
+    "no template any more": ({"pools.trainer.template": TEMPLATE}, {}),
     "deadlines": ({}, {"runPolicy": {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}}),
 }
 """What a running job can become."""

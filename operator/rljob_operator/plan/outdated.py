@@ -30,8 +30,6 @@ FIXED = tuple(
 _FORM = "as written"
 """How the digest is taken; another word wherever that changes. Some releases take it without one, and of the
 spec with the operator's default image."""
-_LATER = "template"
-"""The API server lets templates change at any time: for the next attempt."""
 
 
 class _Same:
@@ -92,7 +90,7 @@ def accepted(attempt: Attempt) -> Row:
 def _at(dumped: Any, path: str) -> Any:
     for part in path.split("."):
         dumped = dumped[part]
-    return {k: v for k, v in dumped.items() if k != _LATER} if isinstance(dumped, dict) else dumped
+    return dumped
 
 
 @cache

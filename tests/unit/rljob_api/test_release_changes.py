@@ -27,6 +27,11 @@ ACCEPTED = {
             "training.parallel.contextParallel.fixed.degree",
         )
     ),
+    *(
+        f"spec: rule {change.cel}"
+        for change in Spec.transitions
+        if change.field in ("pools.head.resources", "pools.head.sharedMemory")
+    ),
     "spec.training: rule !has(self.model.random) || !has(self.model.random.experts) || "
     "self.model.random.experts.count % self.parallel.tensorParallel == 0",
     "spec.training.reward.function: maxLength was None, is 253",

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from rljob_api import RLJob, Spec
 from rljob_api.base import Model, Rule
-from rljob_api.errors import dotted, problems, unwrap
+from rljob_api.errors import dotted, problems, unwrap, yaml_fields
+from rljob_api.pools import Head
 from tests.support.broken_jobs.rules import BROKEN_RULES
 from tests.support.jobs import job
 from tests.support.valid_jobs import GOOD
@@ -55,6 +56,19 @@ def test_every_rule_has_a_case():
         "pools.fastRollout.acceleratorsPerWorker must be 1 with accelerator: cpu",
         "pools.heavyRollout.acceleratorsPerWorker must be 1 with accelerator: cpu",
     }
+
+
+def test_templates_may_change_while_a_job_runs():
+    pools = ("head", "trainer", "fastRollout", "heavyRollout")
+    templates = [f"pools.{pool}.template" for pool in pools]
+    held = [
+        change.field
+        for change in Spec.transitions
+        if any(f"{path}.".startswith(f"{change.field}.") for path in templates)
+    ]
+    assert held == []
+    fixed = {change.field for change in Spec.transitions}
+    assert {f"pools.head.{name}" for name in yaml_fields(Head)} - fixed == {"pools.head.template"}
 
 
 def test_a_trainer_smaller_than_a_tensor_group_with_a_sample_that_is_too_long():

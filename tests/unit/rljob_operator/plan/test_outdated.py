@@ -49,6 +49,7 @@ FIXED = {
     "pools.trainer.cpusPerWorker": 2,
     "pools.heavyRollout.sharedMemory": "1Gi",
     "pools.head.resources": {"limits": {"cpu": "2"}},
+    "pools.head.sharedMemory": "1Gi",
 }
 FREE = {
     "suspend": True,
