@@ -55,8 +55,14 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
         pods.remove(released[0])
         run.wait_for(lambda training: not training["released"], "the pod's end")
 
-        # The trainer from 1 to 2: it stops, the operator resizes its pool, it goes on.
+        # The trainer from 1 to 2: it goes on until the operator takes that up, stops, the operator resizes
+        # its pool, it goes on.
+        before = run.training["observedGeneration"]
         run.ask(pools={"trainer": {"replicas": 2}})
+        run.wait_for(lambda training: training["observedGeneration"] > before, "the generation")
+        run.wait_for_step(len(run.trained()) + 2)
+        assert "trainerStoppedFor" not in run.training
+        run.operator_saw(trainer=2)
         with run.walking():
             run.wait_for(lambda training: training.get("trainerStoppedFor") == 2, "the trainer's stop")
         stopped_at = len(run.trained())
@@ -67,6 +73,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
 
         # And back to 1, on the newer pod: the one that had the weights goes.
         run.ask(pools={"trainer": {"replicas": 1}})
+        run.operator_saw(trainer=1)
         with run.walking():
             run.wait_for(lambda training: training.get("trainerStoppedFor") == 1, "the trainer's second stop")
         pods.remove(pods.pods("trainer")[0])

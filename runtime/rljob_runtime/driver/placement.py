@@ -1,14 +1,16 @@
 """Which Ray nodes the trainer's ranks run on.
 
-Guarantees: the trainer starts only when Ray has exactly as many trainer pods as the RLJob asks for, and none
-of them is being removed or may yet be: once the operator was told that the trainer stands still, it may
-remove pods until it has seen the newest size. The ranks of one pod have consecutive numbers. A wait has a
-deadline, follows the RLJob when it changes meanwhile, and ends when the job is to stop.
+Guarantees: the trainer starts only when Ray has exactly as many trainer pods as it is to run on
+(`driver.trainer_size`), and none of them is being removed or may yet be: once the operator was told that the
+trainer stands still, it may remove pods until it has seen the newest size. The ranks of one pod have
+consecutive numbers. A wait has a deadline, follows the RLJob when it changes meanwhile, and ends when the job
+is to stop.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from rljob_runtime.driver.trainer_size import trainer_size
 from rljob_runtime.site.site import RESOURCES, Site
 
 _RESOURCE = RESOURCES["trainer"]
@@ -32,6 +34,8 @@ class RankPlacement:
         whether the job is to stop; the site's change signal is notified when it is."""
         self.workers = 0
         """Trainer workers that ranks were last placed on; 0 before the first time."""
+        self._wanted = 0
+        """Workers that the trainer is to run on, as it was last looked at."""
         self._told = False
         """Whether the operator was told that the trainer stands still."""
         self._site = site
@@ -41,9 +45,9 @@ class RankPlacement:
 
     @property
     def outdated(self) -> bool:
-        """Whether the RLJob asks for another number of workers than ranks were last placed on."""
+        """Whether the trainer is to run on another number of workers than ranks were last placed on."""
         # 0: nothing has been started yet that would have another size.
-        return self.workers not in (0, self._site.desired().trainer)
+        return self.workers not in (0, self._look())
 
     def nodes(self) -> list[str]:
         """Ids of the Ray nodes that ranks can run on now, once for each rank."""
@@ -53,7 +57,7 @@ class RankPlacement:
         """Ids of the nodes to run on, one for each rank, in their order; waits until the pods are there. To
         be called while the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
-            wanted = self._site.desired().trainer
+            wanted = self._look()
             # False: another number is asked for by now, which is waited for with a new deadline.
             if await self._have(wanted):
                 # Nothing was awaited since the pods were looked at: the table still has the same nodes.
@@ -70,6 +74,12 @@ class RankPlacement:
         # The driver's own node is there, or nobody would ask.
         suspects = set(self.nodes()) - {self._site.home}
         await asyncio.gather(*(self._site.table.confirm(node) for node in suspects))
+
+    def _look(self) -> int:
+        """Workers that the trainer is to run on now."""
+        there = len(self.nodes()) // self._ranks_per_worker
+        self._wanted = trainer_size(self._site.desired(), self._wanted, self.workers, there)
+        return self._wanted
 
     def _tell(self, wanted: int) -> None:
         """Tell the operator, where it may wait for that, that the trainer stands still until there are
@@ -95,13 +105,13 @@ class RankPlacement:
         )
 
     async def _have(self, wanted: int) -> bool:
-        """Wait for exactly so many workers; False when the RLJob asks for another number meanwhile."""
+        """Wait for exactly so many workers; False when it is to be another number meanwhile."""
         ranks, site = wanted * self._ranks_per_worker, self._site
 
         def over() -> bool:
             # At each look, since whether the operator may wait shows only with the pods that come.
             self._tell(wanted)
-            return self._stopping() or site.desired().trainer != wanted or self._ready(ranks)
+            return self._stopping() or self._look() != wanted or self._ready(ranks)
 
         try:
             await site.changes.until(over, self._seconds)
@@ -113,4 +123,4 @@ class RankPlacement:
             ) from None
         if self._stopping():
             raise StopAsked
-        return site.desired().trainer == wanted
+        return self._look() == wanted

@@ -31,6 +31,10 @@ class DesiredState:
     """Pods that the operator has begun to remove; none of them comes back."""
     operator_at: int = 0
     """The newest generation that the operator has acted on."""
+    trainer_resize: int | None = None
+    """Workers that the operator is about to make the trainer's pool have; None: it is resizing no trainer."""
+    refused: bool = False
+    """The operator says that it cannot do what the generation that it has acted on asks for."""
     # Not compared: every write of the status gives another version, and asks nothing new.
     version: str | None = field(default=None, compare=False)
     """The object's resourceVersion; None on one machine."""
@@ -68,12 +72,20 @@ class _Spec(msgspec.Struct):
 
 
 class _ScaleDown(msgspec.Struct):
+    pool: str
+    replicas: int
     victims: list[str] = []
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
 
 
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = 0
     scale_downs: list[_ScaleDown] = []
+    conditions: list[_Condition] = []
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -97,7 +109,7 @@ def desired_state_of(found: Mapping[str, Any]) -> DesiredState:
         job = msgspec.convert(found, _Object)
     except msgspec.ValidationError as error:
         raise ValueError(f"an RLJob that this runtime does not understand: {error}") from None
-    pools = job.spec.pools
+    pools, status = job.spec.pools, job.status
     return DesiredState(
         generation=job.metadata.generation,
         trainer=pools.trainer.replicas,
@@ -105,7 +117,9 @@ def desired_state_of(found: Mapping[str, Any]) -> DesiredState:
         heavy=pools.heavy_rollout.replicas,
         suspend=job.spec.suspend,
         deleted=job.metadata.deletion_timestamp is not None,
-        doomed=frozenset(victim for each in job.status.scale_downs for victim in each.victims),
-        operator_at=job.status.observed_generation,
+        doomed=frozenset(victim for each in status.scale_downs for victim in each.victims),
+        operator_at=status.observed_generation,
+        trainer_resize=next((each.replicas for each in status.scale_downs if each.pool == "trainer"), None),
+        refused=any((each.type, each.status) == ("Accepted", "False") for each in status.conditions),
         version=job.metadata.resource_version,
     )

@@ -2,8 +2,9 @@
 
 Guarantees: it uses every rollout pod that has started, busy from then on, releases as many as the spec asks
 for, and takes one back only by a write that the API server would refuse if the operator had listed the pod
-meanwhile. Its trainer starts when there are as many pods as the spec asks for and the operator is not about
-to change that: its status is up to date with the spec and lists no resize of the trainer.
+meanwhile. Its trainer stops for another size as the real one does (`driver.trainer_size`), and starts when
+there are as many pods and the operator is not about to change that: its status is up to date with the spec
+and lists no resize of the trainer.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from rljob_api.status import CheckpointStatus, TrainingStatus
 from rljob_operator.plan.attempt import dead
 from rljob_operator.plan.observed import ContainerEnd, Job, Pod, Pool
 from rljob_operator.plan.pools import wanted
+from rljob_runtime.driver.trainer_size import trainer_size
+from rljob_runtime.site.desired import DesiredState
 from tests.support.operator.simulated_objects import SimulatedObjects
 
 TOTAL_STEPS = 100
@@ -28,6 +31,10 @@ class Runtime:
     released: list[str] = field(default_factory=list)
     ranks: frozenset[str] = frozenset()
     """Trainer pods whose ranks run; empty while the trainer stands still."""
+    size: int = 0
+    """Workers that the trainer is to run on, as it was last looked at."""
+    placed: int = 0
+    """Workers that its ranks last ran on; 0 before the first time."""
     stopped_for: int | None = None
     suspended_at: int | None = None
     step: int = 0
@@ -156,7 +163,7 @@ class SimulatedRuntime(SimulatedObjects):
     def _rank(self, runtime: Runtime, job: Job) -> None:
         assert job.spec is not None
         nodes = frozenset(self._nodes(runtime, "trainer"))
-        want = wanted(job.spec, "trainer")
+        want = runtime.size = self._trainer_size(runtime, job, len(nodes))
         # A lost rank, or another size: the trainer stops with a checkpoint.
         if runtime.ranks and (not runtime.ranks <= nodes or len(runtime.ranks) != want):
             runtime.checkpoint = self.checkpoint = runtime.step
@@ -165,8 +172,21 @@ class SimulatedRuntime(SimulatedObjects):
             entry.pool == "trainer" for entry in job.status.scale_downs
         )
         if not runtime.ranks and len(nodes) == want and settled:
-            runtime.ranks = nodes
+            runtime.ranks, runtime.placed = nodes, want
         runtime.stopped_for = None if runtime.ranks else want
+
+    def _trainer_size(self, runtime: Runtime, job: Job, there: int) -> int:
+        assert job.spec is not None
+        sizes = [entry.replicas for entry in job.status.scale_downs if entry.pool == "trainer"]
+        desired = DesiredState(
+            job.generation, wanted(job.spec, "trainer"), 0, 0,
+            operator_at=job.status.observed_generation or 0,
+            trainer_resize=next(iter(sizes), None),
+            refused=any(
+                (each.type, each.status) == ("Accepted", "False") for each in job.status.conditions
+            ),
+        )  # fmt: skip
+        return trainer_size(desired, runtime.size, runtime.placed, there)
 
     def _nodes(self, runtime: Runtime, pool: Pool) -> list[str]:
         return [

@@ -98,12 +98,13 @@ class Driven:
         """Change the spec, as `kubectl patch --type merge` does."""
         self.cluster.api.request("PATCH", self.path, {"spec": spec})
 
-    def operator_saw(self) -> None:
-        """The operator says that it has acted on the spec as it is now."""
+    def operator_saw(self, trainer: int | None = None) -> None:
+        """The operator says that it has acted on the spec as it is now, and is about to make the trainer's
+        pool have `trainer` workers, where that is given."""
         generation = self.cluster.api.request("GET", self.path)["metadata"]["generation"]
-        self.cluster.api.request(
-            "PATCH", f"{self.path}/status", {"status": {"observedGeneration": generation}}
-        )
+        resizes = [] if trainer is None else [{"pool": "trainer", "replicas": trainer}]
+        status = {"observedGeneration": generation, "scaleDowns": resizes}
+        self.cluster.api.request("PATCH", f"{self.path}/status", {"status": status})
 
     @property
     def training(self) -> Object:

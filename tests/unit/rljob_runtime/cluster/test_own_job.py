@@ -114,11 +114,24 @@ async def test_what_is_not_understood_changes_nothing() -> None:
 
 def test_a_wish_holds_what_may_change() -> None:
     found = rljob(suspend=True) | {"status": {"phase": "Running", "scaleDowns": [
-        {"pool": "fastRollout", "victims": ["a", "b"], "replicas": 1}, {"pool": "trainer", "victims": ["c"]},
+        {"pool": "fastRollout", "victims": ["a", "b"], "replicas": 1},
+        {"pool": "trainer", "victims": ["c"], "replicas": 4},
     ]}}  # fmt: skip
-    expected = DesiredState(2, trainer=1, fast=3, heavy=0, suspend=True, doomed=frozenset("abc"))
+    expected = DesiredState(
+        2, trainer=1, fast=3, heavy=0, suspend=True, doomed=frozenset("abc"), trainer_resize=4
+    )
     assert desired_state_of(found) == expected
     assert (expected.workers("fast"), expected.workers("heavy")) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "refused"),
+    [("Accepted", "False", True), ("Accepted", "True", False), ("Degraded", "False", False)],
+)
+def test_a_wish_says_whether_the_operator_refuses_it(kind: str, status: str, refused: bool) -> None:
+    condition = {"type": kind, "status": status, "reason": "R", "lastTransitionTime": "t"}
+    found = desired_state_of(rljob() | {"status": {"observedGeneration": 2, "conditions": [condition]}})
+    assert (found.refused, found.trainer_resize, found.settled) == (refused, None, True)
 
 
 async def test_reading_tries_until_the_server_is_there() -> None:

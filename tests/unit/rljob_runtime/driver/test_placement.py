@@ -30,9 +30,16 @@ class Trainer:
         self.desired = replace(self.desired, generation=self.desired.generation + 1, trainer=workers)
         self.ray.changes.notify()
 
-    def operator(self, *doomed: str) -> None:
-        """The operator has seen the newest desired state, and begun to remove these pods."""
-        self.desired = replace(self.desired, operator_at=self.desired.generation, doomed=frozenset(doomed))
+    def operator(self, *doomed: str, resize: int | None = None, refused: bool = False) -> None:
+        """The operator has seen the newest desired state, is about to make the pool have `resize` workers,
+        and has begun to remove these pods."""
+        self.desired = replace(
+            self.desired,
+            operator_at=self.desired.generation,
+            doomed=frozenset(doomed),
+            trainer_resize=resize,
+            refused=refused,
+        )
         self.ray.changes.notify()
 
     @property
@@ -63,6 +70,8 @@ def test_a_resize_waits_for_exactly_so_many_pods(before: int, after: int) -> Non
         trainer = Trainer(ray, before)
         await trainer.placement.find()
         trainer.ask(after)
+        assert not trainer.placement.outdated, "the operator may refuse it"
+        trainer.operator(resize=after)
         assert trainer.placement.outdated
         finding = asyncio.create_task(trainer.placement.find())
         await asyncio.sleep(20)
@@ -116,9 +125,13 @@ def test_while_it_waits_another_size_may_be_asked_for() -> None:
         trainer = Trainer(ray, 1)
         await trainer.placement.find()
         trainer.ask(3)
+        trainer.operator(resize=3)
         finding = asyncio.create_task(trainer.placement.find())
         await asyncio.sleep(90)
         trainer.ask(2)
+        await asyncio.sleep(5)
+        assert trainer.stopped_for == 3, "the operator has not seen it"
+        trainer.operator(resize=2)
         await asyncio.sleep(90)
         assert trainer.stopped_for == 2
         trainer.ask(1)
@@ -137,19 +150,75 @@ def test_ranks_wait_for_a_removal_that_may_still_begin() -> None:
         trainer = Trainer(ray, 2)
         await trainer.placement.find()
         trainer.ask(1)
+        trainer.operator(resize=1)
         finding = asyncio.create_task(trainer.placement.find())
         await asyncio.sleep(5)
         trainer.ask(2)
         await asyncio.sleep(20)
-        assert not finding.done() and trainer.stopped_for == 2
-        trainer.operator("pod-b")
+        assert not finding.done() and trainer.stopped_for == 1
+        trainer.operator("pod-b", resize=2)
         await asyncio.sleep(20)
-        assert not finding.done()
+        assert not finding.done() and trainer.stopped_for == 2
         del ray.alive["b"]
         await asyncio.sleep(20)
         ray.add("c", trainer=4.0)
         trainer.operator()
         assert await finding == ["a"] * 4 + ["c"] * 4
+
+    with_table(script)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["refuses it", "is down"])
+def test_a_size_that_the_operator_does_not_take_up_stops_nothing(seen: bool) -> None:
+    async def script(ray: MadeUpRay) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Trainer(ray, 1)
+        await trainer.placement.find()
+        trainer.placement.confirmed()
+        trainer.ask(2)
+        if seen:
+            trainer.operator(refused=True)
+        assert not trainer.placement.outdated
+        # After a loss of the trainer: it comes back on the pods that there are.
+        assert await trainer.placement.find() == ["a"] * 4 and trainer.stopped_for is None
+        # The spec is mended, or the operator is back.
+        trainer.operator(resize=2)
+        assert trainer.placement.outdated
+
+    with_table(script)
+
+
+def test_a_resize_that_is_withdrawn_and_refused_goes_back_to_the_size_before() -> None:
+    async def script(ray: MadeUpRay) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Trainer(ray, 1)
+        await trainer.placement.find()
+        trainer.ask(2)
+        trainer.operator(resize=2)
+        finding = asyncio.create_task(trainer.placement.find())
+        await asyncio.sleep(20)
+        assert not finding.done() and trainer.stopped_for == 2
+        trainer.operator(refused=True)
+        assert await finding == ["a"] * 4
+        trainer.placement.confirmed()
+        assert not trainer.placement.outdated and trainer.stopped_for is None
+
+    with_table(script)
+
+
+def test_a_pool_that_was_resized_without_the_trainers_stop_is_noticed() -> None:
+    """The operator waited for drainGraceSeconds, and the driver saw nothing of that."""
+
+    async def script(ray: MadeUpRay) -> None:
+        for name in "ab":
+            ray.add(name, trainer=4.0)
+        trainer = Trainer(ray, 2)
+        await trainer.placement.find()
+        trainer.ask(1)
+        del ray.alive["b"]
+        trainer.operator()
+        await trainer.placement.drop_lost()
+        assert await trainer.placement.find() == ["a"] * 4
 
     with_table(script)
 
