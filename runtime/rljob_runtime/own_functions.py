@@ -77,19 +77,30 @@ def load_function(
 def in_words(error: Exception) -> str:
     """An error of such a function in one line: its type, its message, and the last place in the function's
     own folder that it came through: "KeyError: 'gold' (judge.py:12, in score)"."""
-    text = ": ".join(filter(None, (type(error).__name__, one_line(error))))
+    return ": ".join(filter(None, (type(error).__name__, one_line(error)))) + _place(error)
+
+
+def outline(error: Exception) -> str:
+    """As `in_words`, without the message, which may have text that the function was given:
+    "KeyError (judge.py:12, in score)"."""
+    return type(error).__name__ + _place(error)
+
+
+def _place(error: Exception) -> str:
+    """The last place in the function's own folder that the error came through: " (judge.py:12, in score)";
+    empty where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     # Functions are called in this file: the frames behind that one are their own.
     callers = [at for at, frame in enumerate(frames) if frame.filename == load_function.__code__.co_filename]
     own = frames[callers[-1] + 1 :] if callers else []
     if not own:
-        return text
+        return ""
     folder = Path(own[0].filename).parent
     if folder.is_relative_to(Path(__file__).parent):
-        return text  # A built-in function: a place in it is nothing that its user could look at.
+        return ""  # A built-in function: a place in it is nothing that its user could look at.
     # Not the innermost frame: that may be deep in a library to which the function gave something wrong.
     last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
-    return f"{text} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
+    return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
 
 
 def _import(path: str, module_name: str, folders: list[str]) -> ModuleType:

@@ -20,5 +20,5 @@ class WatchedScorer:
         """Let the other scorer score the group, and tell of its failures. Returns what the other one does:
         a score for each response."""
         scores = await self._scorer(prompt, responses)
-        self._failures.scored(prompt.uid, [score.failure for score in scores])
+        self._failures.scored(prompt.uid, [score.told_failure for score in scores])
         return scores

@@ -63,6 +63,14 @@ class Score(msgspec.Struct, frozen=True):
     there is none, or `failure` is set."""
     teacher_seconds: float = 0.0
     """Seconds until the teacher had answered; 0 without one."""
+    failure_outline: str | None = None
+    """`failure` without the message of the function's exception, which may have text of the response; None
+    where it has none."""
+
+    @property
+    def told_failure(self) -> str | None:
+        """What of `failure` may stand outside of the run's folder."""
+        return self.failure if self.failure_outline is None else self.failure_outline
 
 
 TEACHER = "teacher"

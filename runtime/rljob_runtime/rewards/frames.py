@@ -47,6 +47,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     parts: dict[str, float] = {}
     metrics: dict[str, float | None] = {}
     complaints: dict[str, str] = {}
+    failure_outline: str | None = None
     """As in `Score`."""
 
 

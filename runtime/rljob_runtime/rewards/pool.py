@@ -247,7 +247,7 @@ class RewardPool:
         self.counters.failed[reason] += 1
         logged = self._log_failures and reason != "cancelled"
         if logged and self.counters.failed[reason] <= _LOGGED_FAILURES:
-            logger.warning("reward failed: %s", score.failure)
+            logger.warning("reward failed: %s", score.told_failure)
 
     def _count_complaints(self, score: Score) -> None:
         for key, why in score.complaints.items():

@@ -263,8 +263,9 @@ class WorkerProcess(asyncio.Protocol):
 def score_of(result: Result, waited: float) -> Score:
     """What a worker says of a sample, which had waited for it for so many seconds."""
     return Score(
-        result.value, result.failure, result.seconds, result.parts, result.metrics, result.complaints, waited
-    )
+        result.value, result.failure, result.seconds, result.parts, result.metrics, result.complaints, waited,
+        failure_outline=result.failure_outline,
+    )  # fmt: skip
 
 
 def describe_exit(code: int) -> str:

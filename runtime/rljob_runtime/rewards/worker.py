@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rljob_runtime.own_functions import FunctionLoadError, in_words
+from rljob_runtime.own_functions import FunctionLoadError, in_words, outline
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
@@ -59,7 +59,7 @@ def _set_up(channel: socket.socket, setup: Setup) -> _Functions | None:
 
 
 def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
-    outcome, failure, name = Outcome(0.0), None, ""
+    outcome, failure, outlined, name = Outcome(0.0), None, None, ""
     outcomes = []
     start = time.perf_counter()
     try:
@@ -69,7 +69,8 @@ def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
         outcome = combined(outcomes) if name else outcomes[0][2]
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything; it is reported
         kind = type(error).__name__
-        failure = f"error: {in_words(error)}" + (f" [reward {name}]" if name else "")
+        which = f" [reward {name}]" if name else ""
+        failure, outlined = (f"error: {words}{which}" for words in (in_words(error), outline(error)))
         printed[kind] += 1
         # Of each type: a function that always fails must not fill the disk.
         if printed[kind] <= _TRACEBACKS:
@@ -77,5 +78,5 @@ def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
             sys.stderr.flush()
     return Result(
         task.number, outcome.value, failure, time.perf_counter() - start,
-        outcome.parts, outcome.metrics, outcome.complaints,
+        outcome.parts, outcome.metrics, outcome.complaints, outlined,
     )  # fmt: skip

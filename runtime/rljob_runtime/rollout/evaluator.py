@@ -182,7 +182,7 @@ def _graded(response: Response, score: Score, version: int) -> GradedResponse:
         len(response.tokens),
         cut_off=response.finish == "length",
         pinned=all(span.version == version for span in response.spans),
-        failure=score.failure or "",
+        failure=score.told_failure or "",
         parts=score.parts,
         metrics=score.metrics,
     )

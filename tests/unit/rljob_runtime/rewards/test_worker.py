@@ -1,12 +1,18 @@
 """What a worker says of a reward function that fails."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rljob_runtime.own_functions import outline
+from rljob_runtime.rewards.calls import FunctionCall
+from rljob_runtime.rewards.frames import Task
 from rljob_runtime.rewards.load import load_reward
-from rljob_runtime.rewards.worker import in_words
+from rljob_runtime.rewards.process import score_of
+from rljob_runtime.rewards.worker import _score, in_words
 from tests.support.runtime.reward_inputs import reward_input
 
 FUNCTIONS = """
@@ -74,6 +80,47 @@ def test_an_error_of_a_reward_in_one_line(
     with pytest.raises(Exception) as caught:
         score(reward_input())
     assert in_words(caught.value) == words
+
+
+RESPONSE = "Patient Jane Doe, born 1970"
+READER = """
+def score(sample):
+    return float(sample.response)
+
+def echo(sample):
+    return sample.response
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "told"),
+    [
+        ("score", "", "error: ValueError (judge_reader.py:3, in score)"),
+        ("score", "form", "error: ValueError (judge_reader.py:3, in score) [reward form]"),
+        ("echo", "", "error: RewardFormError"),
+    ],
+)
+def test_what_is_told_of_a_failure_has_no_text_of_the_response(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    function: str,
+    name: str,
+    told: str,
+) -> None:
+    (tmp_path / "judge_reader.py").write_text(READER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = f"judge_reader:{function}"
+    functions = [(FunctionCall(path, name=name), load_reward(path, {}))]
+    sample = msgspec.structs.replace(reward_input(), response=RESPONSE)
+    score = score_of(_score(functions, Task(0, sample), Counter()), 0.0)
+    assert score.told_failure == told
+    assert RESPONSE in str(score.failure), "samples.jsonl has it"
+    assert RESPONSE in capsys.readouterr().err, "so has rewards.log"
+
+
+def test_an_outline_has_no_message() -> None:
+    assert outline(ValueError("text of a response")) == "ValueError"
 
 
 def test_an_error_that_comes_from_no_function_of_the_user() -> None:
