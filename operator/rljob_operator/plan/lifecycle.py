@@ -139,12 +139,14 @@ def _too_long(observed: Observed, spec: Spec, status: Status, now: datetime) -> 
 def _never_ready(
     observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
 ) -> Status | None:
-    """The failed status where the pods that training needs have not become ready in time."""
+    """The failed status where the pods that training needs have not become ready in time, and the driver has
+    not told that it trains."""
     deadline = deadlines.start(status, spec)
     if deadline is None or now < deadline or queueing.holding(attempt.cluster) is not None:
         return None
     row = waiting.pods_ready(attempt, spec, observed, None, now)
-    if row.status == "True" or readiness.enough(attempt, spec):
+    # A driver that trains has what it needs, whatever is seen of its pods.
+    if row.status == "True" or readiness.enough(attempt, spec) or readiness.trains(attempt, status):
         return None
     seconds = spec.run_policy.start_deadline_seconds
     text = f"What training needs was not ready within startDeadlineSeconds ({seconds}). {row.message}"
@@ -272,7 +274,7 @@ def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
 def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> Row:
     """Degraded: True from the loss of a worker, or from a start without all workers, until every pool has all
     its workers ready. A pool that is made larger lacks workers too, but has lost none: that alone is not
-    Degraded."""
+    Degraded. An attempt that begins to run without all of the trainer's pods does so by its driver's word."""
     before = observed.job.status
     short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
     lost = [pool for pool in short if _lost(observed, spec, status, pool)]
@@ -285,6 +287,10 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
     if "trainer" in lost or (old is not None and old.reason == "TrainerWorkerLost" and "trainer" in short):
         return Row(
             "Degraded", "True", "TrainerWorkerLost", f"{text} Training goes on from the last checkpoint then."
+        )
+    if "trainer" in short and (begins or (old is not None and old.reason == "TrainerPodsNotReady")):
+        return Row(
+            "Degraded", "True", "TrainerPodsNotReady", f"{text} The driver tells of training all the same."
         )
     never = begins or (not lost and old is not None and old.reason == "RolloutWorkersMissing")
     kind = "RolloutWorkersMissing" if never else "RolloutWorkerLost"

@@ -1,7 +1,9 @@
 """Whether an attempt has what training needs, and whether it runs.
 
-Guarantees: rollout pods that find no room keep no job from running that trains without them. The head, every
-worker of the trainer and one rollout worker are what the driver itself waits for.
+Guarantees: an attempt whose driver has told that it trains runs, whichever of its pods is not ready: a pod
+is never ready again once one of its containers has ended. Until it has told so, the attempt needs what the
+driver itself waits for, the head, every worker of the trainer and one rollout worker: other rollout pods that
+find no room keep no job from running.
 """
 
 from datetime import datetime
@@ -27,19 +29,19 @@ def enough(attempt: Attempt, spec: Spec) -> bool:
 
 
 def runs_without_all(attempt: Attempt, spec: Spec, status: Status, now: datetime) -> bool:
-    """Whether the attempt counts as running although pods are missing: it has what it needs, and trains or
+    """Whether the attempt counts as running although pods are missing: it trains, or it has what it needs and
     has waited for the others until its start deadline."""
-    if queueing.holding(attempt.cluster) is not None or not enough(attempt, spec):
+    if queueing.holding(attempt.cluster) is not None:
         return False
     deadline = deadlines.start(status, spec)
-    return _trains(attempt, status) or (deadline is not None and now >= deadline)
+    return trains(attempt, status) or (deadline is not None and now >= deadline and enough(attempt, spec))
 
 
 def _ready(attempt: Attempt, pool: Pool) -> int:
     return sum(pod.ready and alive(pod) for pod in attempt.workers[pool])
 
 
-def _trains(attempt: Attempt, status: Status) -> bool:
+def trains(attempt: Attempt, status: Status) -> bool:
     """Whether the attempt's driver has told that it trains."""
     training = status.training
     # Neither is told before training has begun.

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from rljob_api.status import LoadStatus
-from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.observed import Helper, Observed
 from rljob_operator.plan.times import stamp
 from tests.support.operator.observations import (
     at,
     cluster,
+    end,
     new_job,
     observe,
     planned,
@@ -72,12 +73,55 @@ LACKING = {
 }
 
 
+@pytest.mark.parametrize("training", [None, said(time=stamp(at(90)))], ids=["nothing said", "no step told"])
 @pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING)
-def test_without_what_training_needs_the_job_ends_at_the_start_deadline(lacking):
-    """Whatever the job itself says."""
-    observed = begun(lacking, training=TRAINS)
+def test_without_what_training_needs_the_job_ends_at_the_start_deadline(lacking, training):
+    observed = begun(lacking, training=training)
     assert planned(observed, 1799).status.phase == "Starting"
     assert said_of(planned(observed, 1800), "Failed")[1] == "StartDeadlineExceeded"
+
+
+ENDED = Helper("warm-up", end(0))
+WORDS = "container warm-up ended: Completed, exit code 0."
+UNREADY = {
+    # what is not ready: (pod, PodsReady says of it, Degraded)
+    "the head, by a container that ended": (
+        pod("head", ready=False, helper=ENDED),
+        f"Waiting for the head pod: {WORDS}",
+        ("False", "AllWorkersReady", "No worker is lost."),
+    ),
+    "the trainer, by a container that ended": (
+        pod("trainer", ready=False, helper=ENDED),
+        f"Waiting for 1 of 1 trainer pods: {WORDS}",
+        (
+            "True",
+            "TrainerPodsNotReady",
+            f"Waiting for 1 of 1 trainer pods: {WORDS} The driver tells of training all the same.",
+        ),
+    ),
+    "the trainer, whose start has yet to be seen": (
+        waiting_pod("trainer"),
+        "Waiting for 1 of 1 trainer pods: starting.",
+        (
+            "True",
+            "TrainerPodsNotReady",
+            "Waiting for 1 of 1 trainer pods: starting. The driver tells of training all the same.",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("seconds", [100, 1800], ids=["at once", "at the start deadline"])
+@pytest.mark.parametrize(("unready", "text", "degraded"), UNREADY.values(), ids=UNREADY)
+def test_a_job_that_trains_runs_whichever_pod_is_not_ready(unready, text, degraded, seconds):
+    """A pod is never ready again once one of its containers has ended, though Ray works in it."""
+    observed = with_pods(begun(training=TRAINS), pod("fastRollout", 1), unready)
+    plan = planned(observed, seconds)
+    assert (plan.status.phase, plan.actions) == ("Running", ())
+    assert said_of(plan, "PodsReady") == ("False", "WaitingForPods", text)
+    assert said_of(plan, "Degraded") == degraded
+    later = planned(observe(observed, plan), seconds + 5000)
+    assert (later.status, later.actions, later.events) == (plan.status, (), ())
 
 
 def test_with_it_the_start_deadline_ends_nothing():
