@@ -6,11 +6,16 @@ and pods that only bear an attempt's labels never pass for the attempt's own.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rljob_api.status import Status
 from rljob_operator.plan.observed import POOLS, Cluster, Observed, Pod, Pool
-from rljob_operator.plan.times import moment
+from rljob_operator.plan.times import after, moment, stamp
+
+UNSEEN = timedelta(seconds=60)
+"""A head pod that somebody else knew of (`Attempt.head_known_at`) and that the operator has not seen so long
+after that is gone: the operator was away while there was one. What the operator sees of pods may lag behind
+what it sees of the RLJob and the RayCluster; a driver that goes on reporting runs all the while."""
 
 
 def dead(pod: Pod) -> bool:
@@ -56,18 +61,34 @@ class Attempt:
     completed: bool
     """Whether the driver has said that the job is done."""
 
-    @property
-    def head_known_since(self) -> datetime | None:
-        """Since when somebody else has known of a head pod: the driver wrote its newest report, or KubeRay
-        said that all pods are ready, whichever came first. None: nobody has said so, and the head pod may
-        still be to come."""
+    def head_known_at(self, now: datetime) -> datetime | None:
+        """When somebody else last knew of a head pod: the driver wrote its newest report, or KubeRay said
+        that all pods are ready. None: nobody has said so, and the head pod may still be to come."""
         provisioned = None if self.cluster is None else self.cluster.provisioned
-        return min((time for time in (self.reported, provisioned) if time is not None), default=None)
+        if self.reported is None or provisioned is None:
+            return self.reported or provisioned
+        # By a clock that is far ahead a head that is gone would be waited for as long.
+        return provisioned if self.reported >= now + UNSEEN else max(self.reported, provisioned)
 
     @property
-    def driver_runs(self) -> bool:
-        """Whether there is a driver that can answer."""
+    def head_runs(self) -> bool:
+        """Whether the head pod is seen to run, with a driver that has not ended."""
         return self.head is not None and self.head.phase == "Running" and not head_ended(self.head)
+
+    @property
+    def heard_until(self) -> datetime | None:
+        """Until when the driver's newest report stands for a head pod that is not seen to run. None: it is
+        seen to run or to have ended, or there is no report."""
+        ended = self.head_gone if self.head is None else head_ended(self.head)
+        if ended or self.head_runs or self.reported is None:
+            return None
+        return after(stamp(self.reported), UNSEEN.total_seconds())
+
+    def driver_runs(self, now: datetime) -> bool:
+        """Whether there is a driver that can answer: its pod is seen to run, or it has reported a moment ago,
+        since what is seen of pods may lag behind."""
+        until = self.heard_until
+        return self.head_runs or (until is not None and now < until < now + 2 * UNSEEN)
 
 
 def head_ended(head: Pod) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 
-from rljob_operator.plan.attempt import Attempt
+from rljob_operator.plan.attempt import UNSEEN, Attempt
 from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.last_words import last_words
@@ -30,10 +30,6 @@ SHORTEST_BACKOFF = 1.0
 writes, and an event tells of each."""
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
-UNSEEN_SECONDS = 60.0
-"""A head pod that somebody else knew of (`Attempt.head_known_since`) and that the operator has not seen so
-long after that is gone: the operator was away while there was one. What the operator sees of pods may lag
-behind what it sees of the RLJob and the RayCluster, but not so long."""
 
 
 class DriverExit(IntEnum):
@@ -77,7 +73,7 @@ def ending(attempt: Attempt, now: datetime) -> Ending | None:
     """How the attempt ended; None while it goes on, or has no head yet."""
     ended = _ending(attempt, now)
     # A head that ends after that with an error loses nothing: results were written before.
-    if attempt.completed and (ended is not None or not attempt.driver_runs):
+    if attempt.completed and (ended is not None or not attempt.head_runs):
         # Its pods may have gone before anybody saw how they ended, or have been replaced.
         done = ended is not None and ended.kind is Kind.COMPLETE
         return ended if done else Ending(Kind.COMPLETE, "Completed", "")
@@ -98,18 +94,18 @@ def _ending(attempt: Attempt, now: datetime) -> Ending | None:
     return _lost(f"Head pod {head.name} is lost: {_fate(head)}.")
 
 
-def given_up_at(attempt: Attempt) -> datetime | None:
+def given_up_at(attempt: Attempt, now: datetime) -> datetime | None:
     """When a head that is being deleted counts as lost although it still exists, or one that was never seen
     although there was one."""
     head = attempt.head
     if head is not None:
         return None if head.deleting is None else head.deleting + LATE_DELETION
-    known = attempt.head_known_since
-    return None if known is None else after(stamp(known), UNSEEN_SECONDS)
+    known = attempt.head_known_at(now)
+    return None if known is None else after(stamp(known), UNSEEN.total_seconds())
 
 
 def _is_late(attempt: Attempt, now: datetime) -> bool:
-    given_up = given_up_at(attempt)
+    given_up = given_up_at(attempt, now)
     return given_up is not None and now >= given_up
 
 

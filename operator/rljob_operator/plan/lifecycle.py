@@ -159,7 +159,7 @@ def _suspending(observed: Observed, spec: Spec, status: Status, attempt: Attempt
     if why is not None:
         return _between(observed, spec, suspension.released(status, why, generation, now), now)
     rows = (*_health(observed, spec, status, attempt, now), suspension.waits(status, spec))
-    wakes = (deadlines.suspend(status, spec), failure.given_up_at(attempt))
+    wakes = (deadlines.suspend(status, spec), failure.given_up_at(attempt, now), attempt.heard_until)
     return Step(put(status, rows, generation, now), wakes=wakes)
 
 
@@ -169,7 +169,7 @@ def _up_to_date(observed: Observed, spec: Spec, status: Status, attempt: Attempt
     if attempt.cluster is None and attempt.pods == 0:
         status = status.model_copy(update={"spec_digest": outdated.mark(spec)})  # it is about to be made
     elif job.invalid is None and outdated.outdated(status, spec):
-        end = outdated.ending(status, attempt)
+        end = outdated.ending(status, attempt, now)
         if end is not None:
             return _ended(observed, spec, status, end, now)
         status = put(status, (outdated.accepted(attempt),), job.generation, now)
@@ -179,7 +179,7 @@ def _up_to_date(observed: Observed, spec: Spec, status: Status, attempt: Attempt
 def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
     """An attempt that is to run: its cluster exists, and its pools are brought to the size that the spec asks
     for."""
-    wakes = [failure.given_up_at(attempt), waiting.notice_due(attempt.cluster)]
+    wakes = [failure.given_up_at(attempt, now), attempt.heard_until, waiting.notice_due(attempt.cluster)]
     making, again = upkeep.missing(observed, attempt, now)
     wakes.append(again)
     status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
@@ -254,6 +254,8 @@ def _health(
 
 def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
     """What goes on in a running job besides training."""
+    if attempt.head is None and attempt.cluster is not None:
+        return f"Attempt {attempt.number} runs; its head pod is not seen yet."
     if attempt.head is None or attempt.head.deleting is not None or attempt.cluster is None:
         return f"Attempt {attempt.number} runs; its head pod is about to go."
     parts = [f"Attempt {attempt.number} runs"]

@@ -9,6 +9,7 @@ operator. What an operator of another release wrote is not compared, since field
 be others: an upgrade never looks like a change by the user. An attempt whose driver runs is not ended."""
 
 import json
+from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any
@@ -66,13 +67,13 @@ def outdated(status: Status, spec: Spec) -> bool:
     return old is not None and old.partition(".")[0] == _release() and old != mark(spec)
 
 
-def ending(status: Status, attempt: Attempt) -> Ending | None:
+def ending(status: Status, attempt: Attempt, now: datetime) -> Ending | None:
     """The end of an outdated attempt whose driver does not run, so that nothing is lost; None where it runs.
 
     A suspension, had the operator seen it, would have ended such an attempt at once, too.
     """
     # What has been trained since the last checkpoint would be lost.
-    if attempt.driver_runs or holds(status, "Running"):
+    if attempt.driver_runs(now) or holds(status, "Running"):
         return None
     text = f"The spec was changed before the driver of attempt {attempt.number} had started."
     return Ending(Kind.DISRUPTED, REASON, text)

@@ -1,8 +1,8 @@
 """How a job is suspended: the runtime writes a checkpoint, then all pods go.
 
 Guarantees: pods go when the runtime says that its checkpoint is written, or when there is no driver to say
-so, or after suspendGraceSeconds; Suspended is True only when nothing of the job is left. For a job
-that is created suspended nothing is made.
+so (neither a head pod that is seen to run, nor a report of the last minute), or after suspendGraceSeconds;
+Suspended is True only when nothing of the job is left. For a job that is created suspended nothing is made.
 """
 
 from datetime import datetime
@@ -45,7 +45,7 @@ def may_release(status: Status, spec: Spec, attempt: Attempt, now: datetime) -> 
         training is not None and training.attempt == attempt.number and training.suspended_at_step is not None
     )
     # Without a driver nobody can write a checkpoint: waiting for one would only hold the pods.
-    if answered or not attempt.driver_runs:
+    if answered or not attempt.driver_runs(now):
         return "Suspending"
     grace = deadlines.suspend(status, spec)
     return "SuspendTimedOut" if grace is not None and now >= grace else None

@@ -132,7 +132,7 @@ def missing(attempt: Attempt, spec: Spec) -> str:
     """The pods that are not ready, pool by pool, and why."""
     head, parts = attempt.head, []
     if head is None:
-        parts.append("the head pod: not created yet")
+        parts.append(f"the head pod: not {'created' if attempt.reported is None else 'seen'} yet")
     elif not head.ready or head.deleting is not None:
         parts.append(f"the head pod: {_why([head], 0)}")
     return "; ".join([*parts, *_missing(attempt, spec)])

@@ -8,7 +8,18 @@ from rljob_api.status import Status
 from rljob_operator.plan.attempt import alive, attempt_of, cluster_name, dead, own_clusters, own_pods
 from rljob_operator.plan.pools import accelerators, count, counted, pool_status, wanted
 from rljob_operator.plan.times import stamp
-from tests.support.operator.observations import at, cluster, end, pod, pods, running, said, spec, with_pods
+from tests.support.operator.observations import (
+    at,
+    cluster,
+    end,
+    pod,
+    pods,
+    running,
+    said,
+    spec,
+    waiting_pod,
+    with_pods,
+)
 
 FAST = "fastRollout"
 
@@ -44,7 +55,7 @@ def test_what_a_running_attempt_consists_of():
         FAST: (pod(FAST), pod(FAST, 1)),
         "heavyRollout": (pod("heavyRollout"),),
     }
-    assert (attempt.reported, attempt.completed, attempt.driver_runs) == (None, False, True)
+    assert (attempt.reported, attempt.completed, attempt.head_runs) == (None, False, True)
 
 
 def test_without_an_attempt_there_is_none():
@@ -96,7 +107,7 @@ def test_a_head_that_is_gone_is_remembered_by_its_uid():
     observed = replace(with_pods(running(), without=("math-1-head-0",)), lost_heads=(other, last))
     attempt = attempt_of(observed)
     assert (attempt.head, attempt.head_gone, attempt.last_head) == (None, True, last)
-    assert not attempt.driver_runs
+    assert not attempt.head_runs
     assert attempt_of(replace(observed, lost_heads=(other,))).last_head is None
 
 
@@ -110,7 +121,41 @@ NO_DRIVER = {
 
 @pytest.mark.parametrize("fields", NO_DRIVER.values(), ids=NO_DRIVER)
 def test_a_head_without_a_driver(fields):
-    assert not attempt_of(with_pods(running(), pod("head", **fields))).driver_runs
+    assert not attempt_of(with_pods(running(), pod("head", **fields))).head_runs
+
+
+REPORTED = 100
+RUNS = {
+    # the head pod as it is seen: until which second after a report at 100 s its driver runs (None: always)
+    "it runs": (lambda: running(), None),
+    "it is not seen": (lambda: never_seen(), 160),
+    "its start is not seen": (lambda: never_seen(waiting_pod("head")), 160),
+    "it is gone": (lambda: with_pods(running(), without=("math-1-head-0",)), 0),
+    "it has failed": (lambda: with_pods(running(), pod("head", phase="Failed")), 0),
+    "its driver has ended": (lambda: with_pods(running(), pod("head", driver=end(0))), 0),
+}
+
+
+def never_seen(*heads):
+    """An attempt of whose head pod nothing is recorded."""
+    return with_status(
+        with_pods(running(), *heads, without=() if heads else ("math-1-head-0",)), head_pod=None
+    )
+
+
+@pytest.mark.parametrize(("seen", "until"), RUNS.values(), ids=RUNS)
+def test_a_fresh_report_is_a_driver_that_runs_where_its_pod_is_not_seen_to_run(seen, until):
+    attempt = attempt_of(with_status(seen(), training=said(time=stamp(at(REPORTED)))))
+    assert attempt.heard_until == (at(until) if until else None)
+    for seconds in (REPORTED, 159, 160, 5000):
+        assert attempt.driver_runs(at(seconds)) == (until is None or seconds < until)
+
+
+def test_no_report_and_one_of_a_clock_that_is_far_ahead_are_no_driver():
+    for time in (None, stamp(at(REPORTED))):
+        attempt = attempt_of(with_status(never_seen(), training=said(time=time)))
+        assert not attempt.driver_runs(at(REPORTED - 60))
+    assert attempt.driver_runs(at(REPORTED - 59))
 
 
 def test_a_report_counts_from_the_making_of_the_cluster_on():

@@ -69,10 +69,37 @@ def test_a_head_that_was_lost_before_its_driver_reported_costs_a_free_attempt():
     assert said_of(lost, "Running")[2] == "The head pod of RayCluster math-1 is gone."
 
 
-def test_of_two_signs_of_a_head_the_earlier_counts():
-    observed = unrecorded(provisioned=at(40), training=reported(90))
+SIGNS = {
+    # when KubeRay said so, and the driver: until when the head pod is awaited
+    "the driver says so later": (40, 90, 150),
+    "KubeRay says so later": (90, 40, 150),
+    "the driver's clock is some seconds ahead": (40, 120, 180),
+}
+
+
+@pytest.mark.parametrize(("provisioned", "report", "until"), SIGNS.values(), ids=SIGNS)
+def test_of_two_signs_of_a_head_the_later_counts(provisioned, report, until):
+    """A driver that reports again and again runs, though what the operator sees of pods stands still."""
+    observed = unrecorded(provisioned=at(provisioned), training=reported(report))
+    waiting = planned(observed, 101)
+    assert (waiting.status.phase, waiting.actions) == ("Starting", ())
+    assert waiting.requeue_after == until - 101
+    assert planned(observed, until - 1).status.phase == "Starting"
+    assert planned(observed, until).status.phase == "Restarting"
+
+
+def test_a_report_of_a_clock_that_is_far_ahead_puts_nothing_off():
+    observed = unrecorded(provisioned=at(40), training=reported(90_000))
     assert planned(observed, 99).status.phase == "Starting"
     assert planned(observed, 100).status.phase == "Restarting"
+
+
+def test_a_job_that_trains_runs_though_its_head_is_not_seen():
+    observed = unrecorded(training=reported(90, reward=0.5))
+    plan = planned(observed, 100)
+    assert said_of(plan, "Running")[2] == "Attempt 1 runs; its head pod is not seen yet."
+    assert said_of(plan, "PodsReady")[2] == "Waiting for the head pod: not seen yet."
+    assert planned(observe(observed, plan), 150).status.phase == "Restarting"
 
 
 NO_SIGN = {

@@ -278,13 +278,13 @@ def test_a_changed_spec_ends_an_attempt_that_has_not_started():
     observed = running()
     status = observed.job.status
     starting = attempt_of(with_pods(observed, waiting_pod("head")))
-    assert outdated.ending(status.model_copy(update={"conditions": []}), starting) == Ending(
+    assert outdated.ending(status.model_copy(update={"conditions": []}), starting, at(60)) == Ending(
         Kind.DISRUPTED,
         "SpecOutdated",
         "The spec was changed before the driver of attempt 1 had started.",
     )
-    assert outdated.ending(status, starting) is None, "it was running before"
-    assert outdated.ending(status, attempt_of(observed)) is None
+    assert outdated.ending(status, starting, at(60)) is None, "it was running before"
+    assert outdated.ending(status, attempt_of(observed), at(60)) is None
 
 
 def test_a_head_that_starts_again_does_not_make_a_change_end_what_ran():

@@ -7,7 +7,9 @@ import pytest
 from rljob_operator.plan import outdated
 from rljob_operator.plan.observed import Observed, Queue
 from rljob_operator.plan.plan import CreateCluster, DeleteCluster
+from rljob_operator.plan.times import stamp
 from tests.support.operator.observations import (
+    at,
     cluster,
     new_job,
     observe,
@@ -135,6 +137,15 @@ def test_an_attempt_that_starts_goes_on_once_its_driver_runs():
     plan = planned(observe(observed, planned(observed, 6), spec=OTHER), 20)
     assert plan.status.phase == "Starting" and plan.actions == ()
     assert said_of(plan, "Accepted")[1] == "SpecOutdated"
+
+
+@pytest.mark.parametrize("existing", [WAITING, ()], ids=["its start is not seen", "its head is not seen"])
+def test_an_attempt_whose_driver_reports_goes_on_though_its_pod_is_not_seen_to_run(existing):
+    observed = with_status(starting(existing), training=said(time=stamp(at(10))))
+    changed = observe(observed, planned(observed, 11), spec=OTHER)
+    plan = planned(changed, 20)
+    assert (plan.status.phase, plan.actions, plan.requeue_after) == ("Starting", (), 50)
+    assert planned(observe(changed, plan), 70).status.phase == "Restarting"
 
 
 def test_an_attempt_goes_on_while_the_changed_spec_cannot_be_carried_out():

@@ -6,6 +6,7 @@ import pytest
 
 from rljob_operator.plan.observed import Observed
 from rljob_operator.plan.plan import CreateCluster, DeleteCluster, EnsureAccess
+from rljob_operator.plan.times import stamp
 from tests.support.operator.observations import (
     at,
     cluster,
@@ -96,6 +97,19 @@ def test_without_a_driver_there_is_nothing_to_wait_for(change):
     begun = change(observe(new, planned(new, 0), clusters=(cluster(),)))
     wish = observe(begun, planned(begun, 5), spec=SUSPEND)
     assert planned(wish, 6).actions == RELEASE
+
+
+@pytest.mark.parametrize("change", NO_DRIVER.values(), ids=NO_DRIVER)
+def test_a_driver_that_reports_is_waited_for_though_its_pod_is_not_seen_to_run(change):
+    new = Observed(new_job(), (), ())
+    seen = observe(new, planned(new, 0), clusters=(cluster(),), training=said(time=stamp(at(40))))
+    wish, plan = asked(change(seen), 45)
+    assert (plan.status.phase, plan.actions, plan.requeue_after) == ("Suspending", (), 55)
+    assert said_of(plan, "Suspended")[2].startswith("Waiting for the runtime to write a checkpoint")
+    answered = observe(wish, plan, training=said(time=stamp(at(60)), suspended_at_step=131))
+    assert planned(answered, 61).actions == RELEASE
+    assert planned(observe(wish, plan), 99).actions == ()
+    assert planned(observe(wish, plan), 100).actions == RELEASE
 
 
 ENDS = {
