@@ -22,7 +22,7 @@ from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.last_words import last_words
 from rljob_operator.plan.observed import EVICTED, ContainerEnd, Pod
-from rljob_operator.plan.queueing import holding
+from rljob_operator.plan.queueing import holding, suspended
 from rljob_operator.plan.times import after, stamp
 
 SHORTEST_BACKOFF = 1.0
@@ -77,9 +77,15 @@ def ending(attempt: Attempt, now: datetime) -> Ending | None:
         # Its pods may have gone before anybody saw how they ended, or have been replaced.
         done = ended is not None and ended.kind is Kind.COMPLETE
         return ended if done else Ending(Kind.COMPLETE, "Completed", "")
-    if ended is not None and ended.reason == "HeadLost" and holding(attempt.cluster) is not None:
-        return replace(ended, message=f"Kueue evicted RayCluster {attempt.name}. {ended.message}")
+    if ended is not None and ended.reason == "HeadLost" and suspended(attempt.cluster):
+        return replace(ended, message=f"{_suspended_by(attempt)}. {ended.message}")
     return ended
+
+
+def _suspended_by(attempt: Attempt) -> str:
+    if holding(attempt.cluster) is not None:
+        return f"Kueue evicted RayCluster {attempt.name}"
+    return f"RayCluster {attempt.name} was suspended by somebody else (spec.suspend)"
 
 
 def _ending(attempt: Attempt, now: datetime) -> Ending | None:

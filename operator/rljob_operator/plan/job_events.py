@@ -15,7 +15,7 @@ from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, hol
 from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod, Pool
 from rljob_operator.plan.plan import Event
 from rljob_operator.plan.pools import pool_status
-from rljob_operator.plan.queueing import holding
+from rljob_operator.plan.queueing import suspended
 from rljob_operator.plan.times import moment
 from rljob_operator.plan.volume import goes_on
 from rljob_operator.plan.waiting import loss
@@ -121,8 +121,8 @@ def _losses(observed: Observed, new: Status) -> Iterator[Event]:
     if not (holds(old, "Running") and holds(new, "Running")):
         return
     attempt = attempt_of(observed)
-    if attempt is not None and holding(attempt.cluster) is not None:
-        return  # evicted: its workers end before its head
+    if attempt is not None and suspended(attempt.cluster):
+        return  # on purpose: its workers end before its head
     for pool in POOLS:
         seen = losses.seen(observed, new, pool)
         lost = max(losses.unreplaced(observed, new, pool), len(seen))

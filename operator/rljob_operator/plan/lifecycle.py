@@ -142,7 +142,7 @@ def _never_ready(
     """The failed status where the pods that training needs have not become ready in time, and the driver has
     not told that it trains."""
     deadline = deadlines.start(status, spec)
-    if deadline is None or now < deadline or queueing.holding(attempt.cluster) is not None:
+    if deadline is None or now < deadline or queueing.suspended(attempt.cluster):
         return None
     row = waiting.pods_ready(attempt, spec, observed, None, now)
     # A driver that trains has what it needs, whatever is seen of its pods.
@@ -238,15 +238,15 @@ def _desired(observed: Observed, spec: Spec, group: Group) -> int:
 def _health(
     observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
 ) -> tuple[Row, ...]:
-    """PodsReady, Running and Degraded of an attempt that runs. While Kueue evicts the attempt, its workers
+    """PodsReady, Running and Degraded of an attempt that runs. While its RayCluster is suspended, its workers
     end on purpose: Degraded is left as it is."""
     runs = holds(status, "Running") or readiness.runs_without_all(attempt, spec, status, now)
     deadline = None if runs else deadlines.start_text(status, spec)
     ready = waiting.pods_ready(attempt, spec, observed, deadline, now)
     if ready.status == "False" and not runs:
-        return ready, queueing.starting(status), *as_before(status, "Degraded")
+        return ready, queueing.starting(status, attempt.cluster), *as_before(status, "Degraded")
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
-    if queueing.holding(attempt.cluster) is not None:
+    if queueing.suspended(attempt.cluster):
         return ready, running, *as_before(status, "Degraded")
     degraded = _degraded(observed, spec, status, attempt)
     return ready, running, silence.noted(degraded, attempt, status, now)

@@ -174,7 +174,7 @@ class Cluster:
     refusal: str | None = None
     """Message of KubeRay's newest warning Event that the spec is invalid; it gives no other sign of that."""
     queue: str | None = None
-    """Name of the queue that it was created for. None: none; then nobody suspends it."""
+    """Name of the queue that it was created for. None: none; then the operator creates it unsuspended."""
     suspended: bool = False
     """`spec.suspend`: KubeRay makes no pods, and deletes those that there are."""
     provisioned: datetime | None = None

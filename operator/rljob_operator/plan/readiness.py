@@ -31,7 +31,7 @@ def enough(attempt: Attempt, spec: Spec) -> bool:
 def runs_without_all(attempt: Attempt, spec: Spec, status: Status, now: datetime) -> bool:
     """Whether the attempt counts as running although pods are missing: it trains, or it has what it needs and
     has waited for the others until its start deadline."""
-    if queueing.holding(attempt.cluster) is not None:
+    if queueing.suspended(attempt.cluster):
         return False
     deadline = deadlines.start(status, spec)
     return trains(attempt, status) or (deadline is not None and now >= deadline and enough(attempt, spec))

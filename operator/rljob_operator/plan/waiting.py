@@ -89,7 +89,7 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
             return Row("PodsReady", "False", "WaitingForKubeRay", _exists(attempt.name, refusal) + until)
         text = f"KubeRay refuses RayCluster {attempt.name}: {refusal[:_WORDS_LIMIT]}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
-    held = queueing.pods_ready(attempt)
+    held = queueing.pods_ready(attempt, observed.job.name)
     if held is not None:
         return held
     if cluster is not None and not cluster.status_seen and attempt.pods == 0:

@@ -104,18 +104,61 @@ def test_the_active_deadline_counts_from_the_admission():
     assert said_of(planned(observed, 6000), "Failed")[1] == "DeadlineExceeded"
 
 
-NOT_HELD = {
-    "no queue, but suspended by somebody": replace(HELD, queue=None),
-    "admitted": ADMITTED,
-}
-
-
-@pytest.mark.parametrize("made", NOT_HELD.values(), ids=NOT_HELD)
-def test_only_a_queue_stops_the_clocks(made):
-    observed = replace(begun(), clusters=(made,))
-    plan = planned(observed, 10)
+def test_an_admitted_attempt_waits_for_its_pods():
+    plan = planned(replace(begun(), clusters=(ADMITTED,)), 10)
     assert said_of(plan, "PodsReady")[1] == "WaitingForPods"
     assert plan.status.attempt_time == "2026-11-21T14:02:10Z"
+
+
+BY_SOMEBODY = cluster(suspended=True)
+BY_SOMEBODY_TEXT = (
+    "RayCluster math-1 is suspended by somebody else (spec.suspend of RayCluster math-1): set it to false; "
+    "where Kueue does it, give RLJob math the label kueue.x-k8s.io/queue-name, then suspend and resume the "
+    "RLJob."
+)
+
+
+def without_queue(*existing, seconds=1, **changes):
+    """A job without a queue whose RayCluster somebody suspends."""
+    new = Observed(new_job(spec({**CLOCKS, **changes})), (), ())
+    seen = observe(new, planned(new, 0), clusters=(BY_SOMEBODY,), pods=existing)
+    return observe(seen, planned(seen, seconds))
+
+
+@pytest.mark.parametrize("seconds", [10, 101, 999])
+def test_a_job_that_somebody_suspends_without_a_queue_says_so_and_has_no_start_deadline(seconds):
+    plan = planned(without_queue(), seconds)
+    assert (plan.status.phase, plan.actions) == ("Starting", ())
+    assert said_of(plan, "PodsReady") == ("False", "RayClusterSuspended", BY_SOMEBODY_TEXT)
+    assert said_of(plan, "Running") == ("False", "Starting", "Attempt 1 starts.")
+    assert (clocks(plan), plan.requeue_after) == ((None, stamp(at(0))), 1000 - seconds)
+
+
+def test_the_active_deadline_of_a_job_without_a_queue_counts_on():
+    assert said_of(planned(without_queue(), 1000), "Failed")[1] == "DeadlineExceeded"
+
+
+def test_its_start_deadline_counts_from_when_it_is_seen_to_go_on():
+    free = replace(without_queue(), clusters=(cluster(),))
+    goes_on = observe(free, planned(free, 500))
+    assert said_of(planned(goes_on, 599), "PodsReady")[1] == "WaitingForPods"
+    assert said_of(planned(goes_on, 600), "Failed")[1] == "StartDeadlineExceeded"
+
+
+def test_one_that_is_suspended_with_pods_waits_for_their_end_past_its_start_deadline():
+    plan = planned(without_queue(waiting_pod("head")), 200)
+    assert (plan.status.phase, plan.actions) == ("Starting", ())
+    assert said_of(plan, "PodsReady")[2] == BY_SOMEBODY_TEXT
+
+
+def test_one_that_is_suspended_while_it_runs_ends_with_a_word_on_why():
+    new = Observed(new_job(spec(CLOCKS)), (), ())
+    seen = observe(new, planned(new, 0), clusters=(cluster(),), pods=pods())
+    stopped = observe(seen, planned(seen, 5), clusters=(BY_SOMEBODY,), pods=())
+    plan = planned(stopped, 50)
+    text = "RayCluster math-1 was suspended by somebody else (spec.suspend). The head pod of"
+    assert said_of(plan, "Running") == ("False", "HeadLost", f"{text} RayCluster math-1 is gone.")
+    assert plan.status.failures == 0
 
 
 def test_an_admission_that_is_taken_back_before_there_are_pods_costs_nothing():
