@@ -1,12 +1,15 @@
 """Which fields the cluster's RayClusters have: read from the API server's schema, and again every minute, as
-KubeRay may be upgraded."""
+KubeRay may be upgraded.
+
+Guarantees: a look that fails changes nothing, and is told once: decisions go by what was found last. Where
+nothing was found yet, it raises."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rljob_client.errors import NotFound
+from rljob_client.errors import ApiError, NotFound
 from rljob_client.resources import RAY_CLUSTERS
 from rljob_client.transport import Call, Transport, answer_of
 from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
@@ -29,18 +32,20 @@ class KubeRaySchema:
         self._found: KubeRay | str | None = None
         """Capabilities, or why there are none; None before the first look and while it is missing."""
         self._until = 0.0
+        self._failing = False
+        """Whether the newest look failed, and that is told."""
         self._one_at_a_time = asyncio.Lock()
 
     async def state(self, served: bool) -> State:
         """What decisions need to know. `served`: whether the API server serves RayClusters at all. Raises
-        `ApiError`."""
+        `ApiError` where nothing was found yet."""
         if not served:
             self._found = None
             return "missing", ""
         # Many jobs are decided on at the same time, and one question is enough for all.
         async with self._one_at_a_time:
             if self._found is None or self._clock() >= self._until:
-                self._found = await self._look()
+                self._found = await self._look_again()
                 self._until = self._clock() + _KEPT_SECONDS
         if self._found is None:
             return "missing", ""
@@ -52,6 +57,23 @@ class KubeRaySchema:
         if not isinstance(self._found, KubeRay):
             raise UnsupportedKubeRay(self._found or "this cluster has no RayClusters")
         return self._found
+
+    async def _look_again(self) -> KubeRay | str | None:
+        """What is found, or what was found last where the look fails."""
+        try:
+            found = await self._look()
+        except ApiError as error:
+            # Without it no job could be decided on, and of most jobs nothing is to be made.
+            if self._found is None:
+                raise
+            if not self._failing:
+                log.warning(
+                    "the fields of RayClusters cannot be read again, those read last are taken: %s", error
+                )
+            self._failing = True
+            return self._found
+        self._failing = False
+        return found
 
     async def _look(self) -> KubeRay | str | None:
         call = Call("get", RAY_CLUSTERS, _PATH)
