@@ -40,6 +40,8 @@ class CreationError(RuntimeError):
         """`again_seconds`: until it is to be tried again; nothing tells when it would succeed."""
         super().__init__(text)
         self.again_seconds = again_seconds
+        self.cause: CreationError = self
+        """What went wrong, where this says only at what."""
 
 
 class Taken(CreationError):
@@ -59,6 +61,14 @@ class Unrenderable(CreationError):
     """Nothing can be made of a spec in which nothing was found wrong: a defect of the operator."""
 
     reason = "RayClusterRefused"
+
+
+class NotRestored(CreationError):
+    """An object of a running job that was deleted cannot be made again: the job goes on without it."""
+
+    def __init__(self, cause: CreationError) -> None:
+        super().__init__(str(cause), cause.again_seconds)
+        self.reason, self.cause = cause.reason, cause
 
 
 @contextmanager

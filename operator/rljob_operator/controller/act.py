@@ -12,7 +12,15 @@ import msgspec
 
 from rljob_client.errors import AlreadyExists, Conflict, NoSuchResource, NotFound
 from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS
-from rljob_operator.controller.access import Taken, ensure, refusals, rendering, restore
+from rljob_operator.controller.access import (
+    CreationError,
+    NotRestored,
+    Taken,
+    ensure,
+    refusals,
+    rendering,
+    restore,
+)
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
@@ -71,8 +79,13 @@ class Actor:
         key = JobKey(*ref, entry.job.uid)
         for action in actions:
             match action:
-                case EnsureAccess() | RestoreAccess():
+                case EnsureAccess():
                     await self._access(key, entry, action)
+                case RestoreAccess():
+                    try:
+                        await self._access(key, entry, action)
+                    except CreationError as error:
+                        raise NotRestored(error) from error
                 case CreateCluster():
                     await self._create(ref, key, entry, action)
                 case DeleteCluster(name, uid):

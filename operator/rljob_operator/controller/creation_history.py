@@ -8,7 +8,7 @@ spread."""
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rljob_operator.controller.access import CreationError
+from rljob_operator.controller.access import CreationError, NotRestored
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import CreationFailure, Job, Observed
 from rljob_operator.plan.plan import (
@@ -29,7 +29,7 @@ _FIRST_CHECKS_APART = timedelta(seconds=0.1)
 more urgent things to do. A job that is passed over is checked at its next resync."""
 
 
-_MAY_BE_REFUSED = (EnsureAccess, CreateCluster, RestoreAccess, NoteHead, ScaleGroup)
+_MAY_BE_REFUSED = (EnsureAccess, CreateCluster, NoteHead, ScaleGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class CreationHistory:
 
     def __init__(self) -> None:
         self._failed: dict[JobRef, _Failed] = {}
+        self._unrestored: dict[JobRef, _Failed] = {}
+        """Of access objects that were deleted while the job ran."""
         self._looked: dict[JobRef, tuple[str, datetime]] = {}
         """UID of the job, and when its access objects were seen to be there, or passed over."""
         self._first_look: datetime | None = None
@@ -53,19 +55,14 @@ class CreationHistory:
 
     def known(self, ref: JobRef, observed: Observed, now: datetime) -> Observed:
         """The observation, with what is remembered of earlier creations."""
-        job, failed = observed.job, self._failed.get(ref)
-        # A changed spec may be accepted: it is tried at once.
-        if failed is not None and (failed.uid, failed.generation) != (job.uid, job.generation):
-            del self._failed[ref]
-            failed = None
-        if failed is not None and failed.creation_failure.again - now > failed.wait:
-            # The clock was set back: it is tried again as long from now as was meant.
-            again = replace(failed.creation_failure, again=now + failed.wait)
-            failed = self._failed[ref] = replace(failed, creation_failure=again)
+        job = observed.job
         uid, looked = self._looked.get(ref, ("", now))
         due = self._first_due(ref, job, now) if uid != job.uid else not _soon(now, looked, _RECHECK)
         return replace(
-            observed, creation_failure=None if failed is None else failed.creation_failure, access_due=due
+            observed,
+            creation_failure=_remembered(self._failed, ref, job, now),
+            access_failure=_remembered(self._unrestored, ref, job, now),
+            access_due=due,
         )
 
     def _first_due(self, ref: JobRef, job: Job, now: datetime) -> bool:
@@ -78,12 +75,13 @@ class CreationHistory:
 
     def failed(self, ref: JobRef, job: Job, error: CreationError, now: datetime) -> bool:
         """Something of the job's attempt could not be made; whether that is news."""
-        before = self._failed.get(ref)
+        failures = self._unrestored if isinstance(error, NotRestored) else self._failed
+        before = failures.get(ref)
         wait = timedelta(seconds=error.again_seconds)
         creation_failure = CreationFailure(
             job.status.cluster_name or "", error.reason, steady(str(error)), now + wait
         )
-        self._failed[ref] = _Failed(job.uid, job.generation, creation_failure, wait)
+        failures[ref] = _Failed(job.uid, job.generation, creation_failure, wait)
         return before is None or before.creation_failure.message != creation_failure.message
 
     def done(self, ref: JobRef, job: Job, actions: tuple[Action, ...], now: datetime) -> None:
@@ -92,12 +90,32 @@ class CreationHistory:
         if any(isinstance(each, _MAY_BE_REFUSED) for each in actions):
             self._failed.pop(ref, None)
         if any(isinstance(each, EnsureAccess | RestoreAccess) for each in actions):
+            self._unrestored.pop(ref, None)
             self._looked[ref] = job.uid, now
 
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._failed.pop(ref, None)
+        self._unrestored.pop(ref, None)
         self._looked.pop(ref, None)
+
+
+def _remembered(
+    failures: dict[JobRef, _Failed], ref: JobRef, job: Job, now: datetime
+) -> CreationFailure | None:
+    """The job's failure, if it still counts."""
+    failed = failures.get(ref)
+    if failed is None:
+        return None
+    # A changed spec may be accepted: it is tried at once.
+    if (failed.uid, failed.generation) != (job.uid, job.generation):
+        del failures[ref]
+        return None
+    if failed.creation_failure.again - now > failed.wait:
+        # The clock was set back: it is tried again as long from now as was meant.
+        again = replace(failed.creation_failure, again=now + failed.wait)
+        failed = failures[ref] = replace(failed, creation_failure=again)
+    return failed.creation_failure
 
 
 def _soon(now: datetime, then: datetime, wait: timedelta) -> bool:

@@ -138,7 +138,7 @@ class Reconciler:
             # What failed is remembered: the next plan, made at once, tells of it in the status and waits.
             if self._creations.failed(ref, entry.job, error, now):
                 # A stack trace helps with a defect, not with what the API server refuses.
-                trace = error if isinstance(error, Unrenderable) else None
+                trace = error if isinstance(error.cause, Unrenderable) else None
                 log.warning("%s/%s: %s", *ref, error, exc_info=trace)
             return _STALE_SECONDS
         except (Conflict, NotFound, Stale) as error:

@@ -190,6 +190,9 @@ def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, n
         rows = waiting.with_refusal(rows, refused)
         wakes.append(refused.again)
         changing = () if now < refused.again else changing
+    unrestored = waiting.access_failure(observed, attempt.name)
+    if unrestored is not None:
+        rows = waiting.with_refusal(rows, unrestored)
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
     wakes.append(silence.due(attempt, status) if holds(status, "Running") else None)

@@ -225,6 +225,9 @@ class Observed:
     """What is unsupported, for people."""
     creation_failure: CreationFailure | None = None
     """None: what was tried last could be made. One of an earlier generation of the job does not count."""
+    access_failure: CreationFailure | None = None
+    """Why an access object that was deleted while the job ran could not be made again; None as for
+    `creation_failure`."""
     access_due: bool = False
     """Whether it is time to look whether the job's Role and its like are there: nothing tells of their
     deletion."""

@@ -23,7 +23,12 @@ def missing(
     making = _making(observed, attempt)
     if not making:
         return (), None
-    creation_failure = waiting.creation_failure(observed, attempt.name)
+    restores = making == (RestoreAccess(),)
+    creation_failure = (
+        waiting.access_failure(observed, attempt.name)
+        if restores
+        else waiting.creation_failure(observed, attempt.name)
+    )
     if creation_failure is not None and now < creation_failure.again:
         return (), creation_failure.again
     return making, now + timedelta(seconds=CREATE_AGAIN_SECONDS) if attempt.cluster is None else None

@@ -46,7 +46,15 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
 
 def creation_failure(observed: Observed, name: str) -> CreationFailure | None:
     """What kept the RayCluster `name`, or what its pods need, from being made."""
-    found = observed.creation_failure
+    return _of(observed.creation_failure, name)
+
+
+def access_failure(observed: Observed, name: str) -> CreationFailure | None:
+    """What kept an access object of the attempt with RayCluster `name` from being made again."""
+    return _of(observed.access_failure, name)
+
+
+def _of(found: CreationFailure | None, name: str) -> CreationFailure | None:
     return found if found is not None and found.cluster == name else None
 
 

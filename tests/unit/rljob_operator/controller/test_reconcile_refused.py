@@ -185,10 +185,28 @@ class TestRestored:
         del site.objects["RoleBinding", "math-driver"]
         site.refused["RoleBinding", "math-driver"] = Forbidden("create", "no", Refusal(403, "Forbidden"))
         assert 25 < await site.at(10) <= 30
-        assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
+        found = condition(site.jobs.get(REF).job.status, "Running")
+        words = "The API server refuses RoleBinding math-driver: no; tried again every half minute."
+        assert (found.status, found.message) == ("True", f"Attempt 1 runs. {words}")
+        assert await site.at(20) > 15 and site.writes == []
         site.refused.clear()
         await site.at(41)
         assert ("RoleBinding", "math-driver") in site.objects
+        await site.at(42)
+        assert condition(site.jobs.get(REF).job.status, "Running").message == "Attempt 1 runs."
+
+    async def test_what_cannot_be_rendered_is_told_once_with_a_trace(self, site, monkeypatch, caplog):
+        def broken(*_):
+            raise ZeroDivisionError("somewhere")
+
+        site.start()
+        site.written.created(REF, site.seen_cluster(), 1e9)
+        monkeypatch.setattr("rljob_operator.controller.act.access_objects", broken)
+        for seconds in (10, 41, 72):
+            assert 25 < await site.at(seconds) <= 30
+        found = condition(site.jobs.get(REF).job.status, "Running")
+        assert "by a defect of the operator: ZeroDivisionError" in found.message
+        assert caplog.text.count("ZeroDivisionError: somewhere") == 1
 
 
 NO_TYPE = NoSuchResource("any", "404 page not found", Refusal(404))

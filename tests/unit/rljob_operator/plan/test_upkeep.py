@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.plan.observed import CreationFailure, Observed
-from rljob_operator.plan.plan import CreateCluster, EnsureAccess, NoteHead, RestoreAccess
+from rljob_operator.plan.plan import CreateCluster, EnsureAccess, NoteHead, RestoreAccess, ScaleGroup
 from tests.support.operator.observations import (
     at,
     cluster,
@@ -119,10 +119,32 @@ def test_a_look_at_the_access_objects_changes_nothing_else():
 
 
 def test_access_objects_that_are_refused_are_tried_again_after_their_time():
-    refused = replace(RUNNING, access_due=True, creation_failure=creation_failure(seconds=1030))
+    refused = replace(RUNNING, access_due=True, access_failure=creation_failure(seconds=1030))
     plan = planned(refused, 1000)
-    assert plan.actions == () and plan.requeue_after == 30 and plan.status == refused.job.status
+    assert (plan.actions, plan.requeue_after, plan.events) == ((), 30, ())
+    text = "Attempt 1 runs. The API server refuses it: no; tried again every half minute."
+    assert said_of(plan, "Running") == ("True", "Running", text)
     assert planned(refused, 1030).actions == (RestoreAccess(),)
+    mended = planned(observe(refused, plan, access_due=False, access_failure=None), 1031)
+    assert said_of(mended, "Running")[2] == "Attempt 1 runs."
+
+
+def test_refused_access_objects_hold_up_no_resize_and_are_told_beside_a_refused_one():
+    refused = replace(RUNNING, access_due=True, access_failure=creation_failure(seconds=1030))
+    larger = replace(refused, job=replace(refused.job, spec=spec(pools=(1, 3, 0)), generation=2))
+    assert [type(each) for each in planned(larger, 1000).actions] == [ScaleGroup]
+    both = replace(larger, creation_failure=creation_failure(message="No quota.", seconds=1010))
+    plan = planned(both, 1000)
+    assert (plan.actions, plan.requeue_after) == ((), 10)
+    assert said_of(plan, "Running")[2] == (
+        "Attempt 1 runs. No quota; tried again every half minute. "
+        "The API server refuses it: no; tried again every half minute."
+    )
+
+
+def test_a_refused_resize_holds_up_no_look_at_the_access_objects():
+    refused = replace(RUNNING, access_due=True, creation_failure=creation_failure(seconds=1030))
+    assert planned(refused, 1000).actions == (RestoreAccess(),)
 
 
 def test_a_cluster_is_not_asked_for_while_its_name_is_anothers():
