@@ -4,14 +4,18 @@ Guarantees: the trainer starts only when Ray has exactly as many trainer pods as
 (`driver.trainer_size`), and none of them is being removed or may yet be: once the operator was told that the
 trainer stands still, it may remove pods until it has seen the newest size. The ranks of one pod have
 consecutive numbers. A wait has a deadline, follows the RLJob when it changes meanwhile, and ends when the job
-is to stop.
+is to stop. A resize whose pods are not there at its deadline is given up where those before are: it is made
+once they are, or the RLJob has changed.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from rljob_runtime.driver.trainer_size import trainer_size
 from rljob_runtime.site.site import RESOURCES, Site
+
+log = logging.getLogger(__name__)
 
 _RESOURCE = RESOURCES["trainer"]
 
@@ -36,6 +40,8 @@ class RankPlacement:
         """Trainer workers that ranks were last placed on; 0 before the first time."""
         self._wanted = 0
         """Workers that the trainer is to run on, as it was last looked at."""
+        self._given_up: int | None = None
+        """Generation of the RLJob whose resize was given up."""
         self._told = False
         """Whether the operator was told that the trainer stands still."""
         self._site = site
@@ -78,8 +84,10 @@ class RankPlacement:
     def _look(self) -> int:
         """Workers that the trainer is to run on now."""
         there = len(self.nodes()) // self._ranks_per_worker
-        self._wanted = trainer_size(self._site.desired(), self._wanted, self.workers, there)
-        return self._wanted
+        desired = self._site.desired()
+        self._wanted = trainer_size(desired, self._wanted, self.workers, there)
+        given_up = desired.generation == self._given_up and there != self._wanted
+        return self.workers if given_up else self._wanted
 
     def _tell(self, wanted: int) -> None:
         """Tell the operator, where it may wait for that, that the trainer stands still until there are
@@ -116,11 +124,17 @@ class RankPlacement:
         try:
             await site.changes.until(over, self._seconds)
         except TimeoutError:
-            raise NoTrainerPods(
+            words = (
                 f"the trainer's pool was to have {wanted} workers within {self._seconds:g} s "
                 "(spec.runPolicy.startDeadlineSeconds), and has "
                 f"{len(site.table.having(_RESOURCE))}"
-            ) from None
+            )
+            before = self.workers * self._ranks_per_worker
+            if self.workers in (0, wanted) or not self._ready(before):
+                raise NoTrainerPods(words) from None
+            log.warning("%s: training goes on with those, and is resized once the pool is", words)
+            self._given_up = site.desired().generation
+            return False
         if self._stopping():
             raise StopAsked
         return self._look() == wanted

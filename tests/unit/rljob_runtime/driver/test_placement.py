@@ -206,6 +206,55 @@ def test_a_resize_that_is_withdrawn_and_refused_goes_back_to_the_size_before() -
     with_table(script)
 
 
+def test_a_resize_whose_pods_do_not_come_is_made_once_they_are_there() -> None:
+    """The operator has taken it up, and may not change the RayCluster, or a new pod finds no room."""
+
+    async def script(ray: MadeUpRay) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Trainer(ray, 1)
+        await trainer.placement.find()
+        trainer.ask(2)
+        trainer.operator(resize=2)
+        assert await trainer.placement.find() == ["a"] * 4
+        trainer.placement.confirmed()
+        assert not trainer.placement.outdated and trainer.stopped_for is None
+        ray.add("b", trainer=4.0)
+        await asyncio.sleep(20)
+        assert trainer.placement.outdated
+        assert await trainer.placement.find() == ["a"] * 4 + ["b"] * 4
+
+    with_table(script)
+
+
+def test_a_resize_that_was_given_up_is_tried_again_when_the_spec_changes() -> None:
+    async def script(ray: MadeUpRay) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Trainer(ray, 1)
+        await trainer.placement.find()
+        trainer.ask(2)
+        trainer.operator(resize=2)
+        await trainer.placement.find()
+        trainer.ask(3)
+        trainer.operator(resize=3)
+        assert trainer.placement.outdated
+
+    with_table(script)
+
+
+def test_a_resize_that_took_pods_is_not_given_up() -> None:
+    async def script(ray: MadeUpRay) -> None:
+        for name in "abc":
+            ray.add(name, trainer=4.0)
+        trainer = Trainer(ray, 3)
+        await trainer.placement.find()
+        trainer.ask(1)
+        trainer.operator("pod-b", "pod-c", resize=1)
+        with pytest.raises(NoTrainerPods, match="was to have 1 workers within 100 s"):
+            await trainer.placement.find()
+
+    with_table(script)
+
+
 def test_a_pool_that_was_resized_without_the_trainers_stop_is_noticed() -> None:
     """The operator waited for drainGraceSeconds, and the driver saw nothing of that."""
 
