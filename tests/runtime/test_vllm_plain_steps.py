@@ -15,7 +15,7 @@ from rljob_runtime.engines.vllm_plain_steps import Continuing, tell_misfit
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import Steps
-from tests.support.runtime.vllm_told import KINDS, SIZES, alike
+from tests.support.runtime.vllm_told import KINDS, SIZES, alike, another
 
 PARTS = (Sparing, Continuing, Holding)
 
@@ -96,14 +96,7 @@ def test_few_requests_and_a_version_that_differs_are_left_as_they_are(
     with caplog.at_level(logging.INFO):
         tell_misfit()
     assert not caplog.messages
-    # Another function, which does the same.
-    own = Scheduler._update_after_schedule
-
-    def another(scheduler: Any, *given: Any) -> Any:
-        return own(scheduler, *given)
-
-    another.__qualname__ = own.__qualname__
-    monkeypatch.setattr(Scheduler, "_update_after_schedule", another)
+    monkeypatch.setattr(Scheduler, "_update_after_schedule", another(Scheduler._update_after_schedule))
     assert not Steps(model, PARTS, **SIZES).scheduler._serves
     with caplog.at_level(logging.INFO):
         tell_misfit()

@@ -15,7 +15,7 @@ from rljob_runtime.engines.vllm_plain_tokens import tell_misfit
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import BLOCK, Steps
-from tests.support.runtime.vllm_told import KINDS, SIZES, alike
+from tests.support.runtime.vllm_told import KINDS, SIZES, alike, another
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +81,9 @@ def test_windows_and_a_version_that_differs_take_each_token_in_themselves(
     with caplog.at_level(logging.INFO):
         tell_misfit()
     assert not caplog.messages
-    # Another function, which does the same.
-    own = Scheduler._update_request_with_output
-
-    def another(scheduler: Any, *given: Any) -> Any:
-        return own(scheduler, *given)
-
-    another.__qualname__ = own.__qualname__
-    monkeypatch.setattr(Scheduler, "_update_request_with_output", another)
+    monkeypatch.setattr(
+        Scheduler, "_update_request_with_output", another(Scheduler._update_request_with_output)
+    )
     assert Steps(model, (Holding,), **SIZES).scheduler._plain is None
     with caplog.at_level(logging.INFO):
         tell_misfit()
