@@ -117,7 +117,9 @@ async def test_drafts_come_from_finished_siblings(subject: Subject) -> None:
     await sharpen(subject)
     kept = {"alone": 0, "with a sibling": 0}
     surest = Sampling(temperature=0)
-    for asked in [subject.ask(max_tokens=8) for _ in range(12)]:
+    # The first token of five is drawn with the prompt, without a draft.
+    pairs, drafted = 12, 4
+    for asked in [subject.ask(max_tokens=8) for _ in range(pairs)]:
         got = await subject.engine.submit(msgspec.structs.replace(asked, sampling=surest))
         begun = np.concatenate([asked.tokens, got.tokens[:3]])
         for case, generated in (("alone", 0), ("with a sibling", 3)):
@@ -125,7 +127,9 @@ async def test_drafts_come_from_finished_siblings(subject: Subject) -> None:
             again = Request(f"{asked.request_id} {case}", begun, 5, 0, generated, sampling=surest)
             await subject.engine.submit(again)
             kept[case] += (await counts(subject))[1] - before
-    assert kept["with a sibling"] >= kept["alone"] + 12
+    # How much of a text its own beginning tells differs by device: a sibling tells most of what is left.
+    missed = {case: pairs * drafted - tokens for case, tokens in kept.items()}
+    assert missed["with a sibling"] <= missed["alone"] / 3, missed
 
 
 class Elsewhere(FakeEngine):
