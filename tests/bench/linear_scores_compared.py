@@ -57,6 +57,7 @@ def cut() -> Loss:
 WAYS: dict[str, Callable[[], Loss]] = {
     "ours, logitsMiB 1024": lambda: ours(1024),
     "ours, logitsMiB 6144": lambda: ours(6144),
+    "ours, logitsMiB 10240": lambda: ours(10_240),
     "liger-kernel": liger,
     "cut-cross-entropy, cce": cut,
 }
