@@ -6,21 +6,29 @@ cluster ends with it.
 """
 
 import argparse
-import json
 import os
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tools.cluster import KUBERAY_VERSIONS, NODES, CannotBuild, Cluster, ProcessFailed, cgroups, demo, prepare
+from tools.cluster import (
+    KUBERAY_VERSIONS,
+    NODES,
+    CannotBuild,
+    Cluster,
+    ProcessFailed,
+    cgroups,
+    demo,
+    holder,
+    prepare,
+)
 from tools.cluster.binaries import program
 from tools.cluster.families import FAMILIES, HELM, KUBE
-from tools.cluster.kubeconfig import private_file
+from tools.cluster.holder import FolderRefused
 from tools.cluster.node_probe import why_no_node
 from tools.cluster.node_shell import NodeShell
 from tools.cluster.processes import ended_within
@@ -30,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 START_SECONDS = 300.0
 """For a cluster to be ready."""
 STOP_SECONDS = 120.0
-STATE = "holder.json"
+"""For it to end. One that is starting ends when it is ready."""
 READY = "ready"
 GPU, NPU = NODES
 
@@ -38,21 +46,35 @@ GPU, NPU = NODES
 def up(options: argparse.Namespace) -> None:
     """Starts a holder process and returns when its cluster is ready."""
     folder: Path = options.folder
-    if pid := _holder(folder):
-        print(f"a cluster runs already, as process {pid} since {_since(folder)}; options do not change it.")
-        print("`make cluster-down` ends it, for everyone who uses it.")
-    else:
-        # Here and not in the holder: what is built, and what is missing for it, is told on this terminal.
+    _check_node(options)
+    # Here and not in the holder: what is built, and what is missing for it, is told on this terminal.
+    if holder.holder(folder) is None:
         prepare([options.kuberay], node=options.node)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700, parents=True)
-        (folder / "bin").mkdir()
-        (folder / "bin" / "kubectl").symlink_to(program(KUBE, "kubectl"))
-        if options.node:
-            (folder / "bin" / "helm").symlink_to(program(HELM, "helm"))
-        print(_start_holder(options), end="")
+    with holder.starting(folder):
+        if there := holder.holder(folder):
+            print(f"a cluster runs already, as process {there.pid} since {holder.since(folder)}; options do")
+            print("not change it. `make cluster-down` ends it, for everyone who uses it.")
+        else:
+            holder.make(folder)
+            (folder / "bin").mkdir()
+            (folder / "bin" / "kubectl").symlink_to(program(KUBE, "kubectl"))
+            if options.node:
+                (folder / "bin" / "helm").symlink_to(program(HELM, "helm"))
+            print(_start_holder(options), end="")
     print(f"export KUBECONFIG={shlex.quote(str(folder / 'kubeconfig'))}")
     print(f"export PATH={shlex.quote(str(folder / 'bin'))}:$PATH    # for kubectl")
+
+
+def _check_node(options: argparse.Namespace) -> None:
+    """Where a node is asked for. CannotBuild: this machine can be none. ProcessFailed: the cluster that runs
+    has none."""
+    if not options.node:
+        return
+    if why := why_no_node():
+        raise CannotBuild(why)
+    there = holder.holder(options.folder)
+    if there is not None and not there.node:
+        raise ProcessFailed("the cluster that runs has no node: end it by `make cluster-down` first")
 
 
 def _start_holder(options: argparse.Namespace) -> str:
@@ -63,7 +85,7 @@ def _start_holder(options: argparse.Namespace) -> str:
     arguments += [f"--nodes={options.nodes}", f"--npu-nodes={options.npu_nodes}", f"--report={writing}"]
     arguments += ["--node"] if options.node else []
     with log.open("wb") as output:
-        holder = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "tools.cluster", "hold", *arguments],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -74,15 +96,15 @@ def _start_holder(options: argparse.Namespace) -> str:
         )
     os.close(writing)  # the pipe ends with the holder only if nobody else can write to it
     # Before it is ready: `down` ends a holder that is still starting, too.
-    private_file(options.folder / STATE, json.dumps({"pid": holder.pid, "started": _started(holder.pid)}))
+    holder.note(options.folder, process.pid, options.node)
     try:
         report = _read_report(reading, log)
     except BaseException:
-        holder.terminate()
-        holder.wait()
+        process.terminate()
+        process.wait()
         raise
     if not report.endswith(READY):
-        holder.wait()
+        process.wait()
         raise ProcessFailed(f"the cluster did not start:\n{log.read_text()[-3000:]}")
     return report.removesuffix(READY)
 
@@ -90,16 +112,17 @@ def _start_holder(options: argparse.Namespace) -> str:
 def down(options: argparse.Namespace) -> None:
     """Ends the holder process of `up`, which ends its cluster first."""
     folder: Path = options.folder
-    pid = _holder(folder)
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-        if not ended_within(pid, STOP_SECONDS):
+    there = holder.holder(folder)
+    if there is not None:
+        os.kill(there.pid, signal.SIGTERM)
+        seconds = START_SECONDS + STOP_SECONDS
+        if not ended_within(there.pid, seconds):
             raise TimeoutError(
-                f"process {pid} still runs after {STOP_SECONDS:.0f} s: see {folder}/holder.log"
+                f"process {there.pid} still runs after {seconds:.0f} s: see {folder}/holder.log"
             )
+    holder.remove(folder)
     cgroups.remove_unused()  # of a node whose holder was killed
-    shutil.rmtree(folder, ignore_errors=True)
-    print("no cluster runs" if pid is None else "the cluster is gone")
+    print("no cluster runs" if there is None else "the cluster is gone")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -111,6 +134,8 @@ def train(options: argparse.Namespace) -> None:
 
 def load(options: argparse.Namespace) -> None:
     """Makes an image usable by the pods of the cluster that `up --node` started."""
+    if not options.archive.is_file():
+        raise ProcessFailed(f"{options.archive}: there is no such archive")
     new = NodeShell(options.folder).load(options.archive.absolute(), options.image)
     print(f"{options.image} {'is loaded' if new else 'was there already'}")
 
@@ -144,29 +169,6 @@ def build(options: argparse.Namespace) -> None:
         for family in FAMILIES:
             if name in family.programs:
                 print(program(family, name, lambda line: print(line, file=sys.stderr)))
-
-
-def _holder(folder: Path) -> int | None:
-    """The pid of the holder that runs. A pid that another process got since then does not count."""
-    state = folder / STATE
-    if not state.exists():
-        return None
-    noted = json.loads(state.read_text())
-    return noted["pid"] if _started(noted["pid"]) == noted["started"] else None
-
-
-def _since(folder: Path) -> str:
-    return time.strftime("%H:%M:%S", time.localtime((folder / STATE).stat().st_mtime))
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, in clock ticks since boot; None if it does not run."""
-    try:
-        # Behind the name, which may have blanks and brackets in it: field 3 of proc(5), the state, is first.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else fields[19]  # a zombie has ended; field 22 is the time of the start
 
 
 def _read_report(pipe: int, log: Path) -> str:
@@ -223,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         options.run(options)
-    except (CannotBuild, ProcessFailed, TimeoutError) as error:
+    except (CannotBuild, FolderRefused, ProcessFailed, TimeoutError) as error:
         sys.exit(str(error))
 
 

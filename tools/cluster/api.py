@@ -50,13 +50,13 @@ class Api:
         self._tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of_kubeconfig(cls, file: Path) -> Self:
+    def of_kubeconfig(cls, file: Path, check: Callable[[], None] = lambda: None) -> Self:
         """The server and the user of a kubeconfig of `kubeconfig.write`; its certificate goes beside it."""
         document = yaml.safe_load(file.read_text())
         [cluster], [user] = document["clusters"], document["users"]
         authority = file.with_name(f"{file.name}.crt")
         authority.write_bytes(base64.b64decode(cluster["cluster"]["certificate-authority-data"]))
-        return cls(cluster["cluster"]["server"], user["user"]["token"], authority)
+        return cls(cluster["cluster"]["server"], user["user"]["token"], authority, check)
 
     def request(self, method: str, path: str, body: Any = None, *, seconds: float = REQUEST_SECONDS) -> Any:
         """The answer's JSON, or its text if it is none. `body` is sent as JSON. `seconds`: for each wait for

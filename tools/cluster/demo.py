@@ -14,6 +14,7 @@ import yaml
 
 from tools.cluster import product
 from tools.cluster.api import Api, Object
+from tools.cluster.holder import holder
 from tools.cluster.processes import ProcessFailed
 
 ROOT = Path(__file__).parents[2]
@@ -96,11 +97,16 @@ def _follow(folder: Path, name: str) -> dict[str, Any]:
         return status.get("phase") in ("Complete", "Failed")
 
     jobs = "/apis/rljob.dev/v1alpha1/namespaces/default/rljobs"
-    api = Api.of_kubeconfig(folder / "kubeconfig")
+    api = Api.of_kubeconfig(folder / "kubeconfig", lambda: _check_runs(folder))
     status = _status(api.wait(jobs, ended, f"{name} Complete", seconds=TRAINING_SECONDS), name)
     if status["phase"] == "Failed":
         raise ProcessFailed(_last_words(status))
     return status
+
+
+def _check_runs(folder: Path) -> None:
+    if holder(folder) is None:
+        raise ProcessFailed("the cluster was ended meanwhile")
 
 
 def _status(jobs: list[Object], name: str) -> dict[str, Any]:
