@@ -39,6 +39,8 @@ def no_text(error: UnicodeDecodeError) -> tuple[int, str]:
 def no_place(file: Path, option: str) -> str | None:
     """Why a file that `option` names cannot be written, from the folder that it would be in; None where that
     is there. For before the work whose result it is to hold."""
+    if not file.name:
+        return f"{option} names no file: name one"
     folder = file.parent
     if folder.is_dir():
         return None
@@ -54,6 +56,11 @@ def no_file(file: Path, option: str) -> str | None:
     if file.exists() and not file.is_file() and not file.is_dir():
         return f"{file} is a device, a pipe or a socket: name a file with {option}"
     return None
+
+
+def unfinished_name(file: Path) -> Path:
+    """Where a file is written, to be renamed to what a person named: nothing that they have is called so."""
+    return file.with_name(f".{file.name}.{os.getpid()}.unfinished")
 
 
 def open_regular(path: Path) -> BinaryIO:

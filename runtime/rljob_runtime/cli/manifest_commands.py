@@ -21,7 +21,7 @@ from rljob_runtime.cli.endings import ended_by_signals, ended_with_ray, fail, re
 from rljob_runtime.cli.extensions import ManifestCommand, check_parts, to_install
 from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.given_files import called
+from rljob_runtime.given_files import called, no_place
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.manifest.preflight import free_memory
 from rljob_runtime.run_folder import (
@@ -278,4 +278,6 @@ def host_rewards(options: argparse.Namespace) -> int:
     """Start reward workers, until the process is ended."""
     from rljob_runtime.rewards.host import serve
 
-    serve(options.socket)
+    if (why := no_place(options.socket, "--socket")) is None:
+        serve(options.socket)
+    return refuse(f"rljob: {why}.")

@@ -100,7 +100,7 @@ def responses(options: argparse.Namespace) -> int:
 @_of_run
 def export_trace(options: argparse.Namespace) -> int:
     """Write the run's events for other tools."""
-    from rljob_runtime.trace.export.export import FILES, FileOfTheRun, NoFile, NothingToExport, print_trace
+    from rljob_runtime.trace.export.export import FILES, NoFile, NothingToExport, print_trace
     from rljob_runtime.trace.export.export import export_trace as export_events
 
     file: Path = options.output or options.folder / FILES[options.format]
@@ -110,7 +110,7 @@ def export_trace(options: argparse.Namespace) -> int:
             count, tally = print_trace(options.folder, sys.stdout.buffer, options.format)
         else:
             count, tally = export_events(options.folder, file, options.format)
-    except (NothingToExport, FileOfTheRun, NoFile) as error:
+    except (NothingToExport, NoFile) as error:
         return refuse(f"rljob: {error}")
     if tally.unreadable:
         print(f"rljob: {tally.left_out}.", file=sys.stderr)

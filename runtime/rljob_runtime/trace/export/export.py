@@ -15,7 +15,7 @@ from typing import IO, Literal, TypeAlias
 
 import msgspec
 
-from rljob_runtime.given_files import no_file, no_place
+from rljob_runtime.given_files import no_file, no_place, unfinished_name
 from rljob_runtime.trace.analyse.event_files import Tally, read_blocks, read_workers
 from rljob_runtime.trace.analyse.windows import windows_from_metrics
 from rljob_runtime.trace.export.otlp import Spans, TracesData
@@ -29,12 +29,9 @@ class NothingToExport(Exception):
     """The run has no events; the message says so."""
 
 
-class FileOfTheRun(Exception):
-    """The run's own records would be written over; the message says so."""
-
-
 class NoFile(Exception):
-    """What would be replaced is no file, or there is no folder for it; the message says so."""
+    """What would be replaced is something else than an earlier export, or there is no folder for it; the
+    message says so."""
 
 
 Format: TypeAlias = Literal["trace-event", "otlp"]
@@ -67,10 +64,10 @@ def _check_kind(file: Path) -> None:
         raise NoFile(f"{why}.")
 
 
-def _check_own(folder: Path, file: Path) -> None:
-    """Raise `FileOfTheRun` where a file in the run's folder is there that no export has written."""
+def _check_export(folder: Path, file: Path) -> None:
+    """Raise `NoFile` where a file is there that no export has written."""
     there = file.resolve()
-    if not there.is_file() or not there.is_relative_to(folder.resolve()):
+    if not there.is_file():
         return
     with there.open("rb") as plain, gzip.GzipFile(fileobj=plain) as packed:
         begin = plain.read(_LOOKED_AT)
@@ -79,20 +76,19 @@ def _check_own(folder: Path, file: Path) -> None:
             with suppress(OSError, EOFError):
                 begin = packed.read(_LOOKED_AT)
     if begin and not begin.startswith(_BEGINS):
-        raise FileOfTheRun(
-            f"{file} is one of the run's own files, and would be written over: name another with --output."
-        )
+        own = there.is_relative_to(folder.resolve())
+        what = "one of the run's own files" if own else "there already, and is no export"
+        raise NoFile(f"{file} is {what}, and would be written over: name another with --output.")
 
 
 def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tuple[int, Tally]:
     """Write the run in `folder` to `file`, compressed where its name ends in .gz; how many records or spans
-    there are, and what could not be read. Raises `NothingToExport`, `FileOfTheRun`, `NoFile`, and
-    `OSError`."""
+    there are, and what could not be read. Raises `NothingToExport`, `NoFile`, and `OSError`."""
     _check_kind(file)
-    _check_own(folder, file)
+    _check_export(folder, file)
     tally = Tally()
     parts = _parts(folder, form, tally)
-    unfinished = file.with_name(f"{file.name}.part")
+    unfinished = unfinished_name(file)
     try:
         with _opened(unfinished, file.suffix == ".gz") as out:
             count = _write(parts, form, out)

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from rljob_api import RLJob
+from rljob_runtime.given_files import unfinished_name
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.step_numbers import step_number
@@ -73,7 +74,7 @@ def write_report(run_dir: Path, file: Path | None = None) -> Path:
     page = report_page(run_dir)
     path = file or run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
-    whole = path.with_name(f"{path.name}.tmp")
+    whole = unfinished_name(path)
     try:
         whole.write_text(page, encoding="utf-8")
         whole.replace(path)
@@ -145,7 +146,7 @@ def render(
     return document(
         f"{name} – rljob report",
         f"<h1>{escape(name)}</h1>{_subtitle(analysis, job)}<nav>{links}</nav>"
-        f'<div class="tiles">{_tiles(analysis)}</div>{_remarks(analysis)}{body}',
+        f'<div class="tiles">{_tiles(analysis)}</div>{_remarks(analysis, job)}{body}',
     )
 
 
@@ -215,9 +216,11 @@ def _tiles(analysis: Analysis) -> str:
     return "".join(tiles)
 
 
-def _remarks(analysis: Analysis) -> str:
+def _remarks(analysis: Analysis, job: RLJob | None) -> str:
     """What a reader must know to trust the numbers."""
     remarks = []
+    if (unfinished := _unfinished(analysis, job)) is not None:
+        remarks.append(unfinished)
     if not analysis.metrics.rows:
         remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
     if gone := analysis.metrics.gone:
@@ -253,6 +256,15 @@ def _remarks(analysis: Analysis) -> str:
         )
         remarks.append(f"{lines} cut off or damaged and left out.")
     return "".join(_soft(remark) for remark in remarks)
+
+
+def _unfinished(analysis: Analysis, job: RLJob | None) -> str | None:
+    """That steps are still to be trained, where the manifest says of how many; None where none are."""
+    total = job.spec.training.schedule.total_steps if job is not None else None
+    rows = analysis.metrics.rows
+    if total is None or not rows or (trained := step_number(rows[-1]["step"])) >= total:
+        return None
+    return f"{trained:,} of {total:,} steps are trained: training goes on, or ended before it was done."
 
 
 def _soft(remark: str) -> str:

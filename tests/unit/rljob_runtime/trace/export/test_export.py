@@ -48,7 +48,7 @@ def test_a_run_becomes_a_valid_trace(tmp_path, shape):
 @pytest.mark.parametrize("form", ["trace-event", "otlp"])
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_an_export_takes_the_place_of_an_earlier_one_alone(tmp_path, capsys, form, name):
-    """A run's records were written over, where --output named them."""
+    """A run's records were written over, where --output named them, and any file elsewhere."""
     manifest = tmp_path / "job.yaml"
     manifest.write_text(json.dumps(job()))
     with held(tmp_path / "run", manifest.read_bytes(), Begin.NEW) as found:
@@ -57,9 +57,20 @@ def test_an_export_takes_the_place_of_an_earlier_one_alone(tmp_path, capsys, for
     command = ["trace", "export", str(folder), "--format", form, "--output"]
     for _ in range(2):
         assert main([*command, str(folder / name)]) == 0
-    (tmp_path / "elsewhere.json").write_text("mine")
-    assert main([*command, str(tmp_path / "elsewhere.json")]) == 0
+    empty = tmp_path / "elsewhere.json"
+    empty.touch()
+    assert main([*command, str(empty)]) == 0
+    # Named as a file that is being written might be.
+    other = tmp_path / f"{name}.part"
+    other.write_text("mine")
+    assert main([*command, str(tmp_path / name)]) == 0
     capsys.readouterr()
+    assert main([*command, str(other)]) == 2
+    told = f"rljob: {other} is there already, and is no export, and would be written over: name another "
+    assert capsys.readouterr().err == told + "with --output.\n"
+    assert other.read_text() == "mine"
+    assert main([*command, ""]) == 2
+    assert capsys.readouterr().err == "rljob: --output names no file: name one.\n"
     for own in ("metrics.jsonl", "job.yaml"):
         before = (folder / own).read_bytes()
         assert main([*command, str(folder / own)]) == 2

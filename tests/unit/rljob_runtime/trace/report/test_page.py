@@ -27,6 +27,7 @@ from rljob_runtime.trace.report.charts import (
 )
 from rljob_runtime.trace.report.page import write_report
 from rljob_runtime.trace.report.section_lost import interruption
+from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import Job, write_run
 
 VOID = {"meta"}
@@ -118,6 +119,20 @@ def test_a_report_of_a_run_whose_first_events_were_removed(tmp_path: Path) -> No
     assert "Events are there from step 21 on" in text
     details = analyse_run(run).details
     assert details and all(detail.window.step >= 20 for detail in details)
+
+
+@pytest.mark.parametrize("wanted", [40, 30, None])
+def test_a_run_that_is_not_done_says_so(tmp_path: Path, wanted: int | None) -> None:
+    folder = write_run(tmp_path, Job(steps=30))
+    manifest = job()
+    manifest["spec"]["training"]["schedule"] |= {"totalSteps": wanted} if wanted else {}
+    (folder / "job.yaml").write_text(json.dumps(manifest))
+    (tmp_path / "page.html.tmp").write_text("mine")
+    _, text = checked(write_report(folder, tmp_path / "page.html"))
+    told = "30 of 40 steps are trained: training goes on, or ended before it was done."
+    assert (told in text) == (wanted == 40)
+    assert "steps are trained" not in text or wanted == 40
+    assert (tmp_path / "page.html.tmp").read_text() == "mine"
 
 
 def test_the_report_answers_the_questions(tmp_path: Path) -> None:
