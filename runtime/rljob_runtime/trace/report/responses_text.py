@@ -44,7 +44,7 @@ def responses_text(run: Path, step: int | None) -> str:
             damaged = f" that can be read: {analysis.left_out}" if analysis.left_out else ""
             raise NoSuchStep(f"{run} has no step{damaged}.")
         raise NoSuchStep(f"{run} has {in_words(steps, step)}, and not step {step}.")
-    parts = [_lines(detail), _kinds(analysis), _moves(analysis)]
+    parts = [_lines(detail, bool(analysis.event_uses)), _kinds(analysis), _moves(analysis)]
     if analysis.predictions.count:
         parts.append(" ".join([sentence(analysis.predictions), calls_sentence(analysis.predictions.calls)]))
     if analysis.left_out:
@@ -52,11 +52,14 @@ def responses_text(run: Path, step: int | None) -> str:
     return "\n\n".join(part.rstrip() for part in parts if part)
 
 
-def _lines(detail: StepDetail) -> str:
+def _lines(detail: StepDetail, recorded: bool) -> str:
+    """`recorded`: whether the run has events at all."""
     window = detail.window
     heading = f"Step {step_number(window.step)}, {seconds(window.seconds)}"
     if not detail.requests:
-        return f"{heading}: no response ended in it."
+        # Of a run whose events are damaged more is said at the end.
+        why = "no response ended in it" if recorded else "no events: was training.profiling.events false?"
+        return f"{heading}: {why}" + ("." if recorded else "")
     first, span = extent(detail)
     name = max(len(request.name) for request in detail.requests)
     lines = [

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
 def test_a_run_without_a_step_has_nothing_to_print(tmp_path: Path) -> None:
     with pytest.raises(NoSuchStep, match="has no step"):
         responses_text(tmp_path, None)
+
+
+def test_a_run_without_events_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=2))
+    shutil.rmtree(run / "events")
+    assert "no events: was training.profiling.events false?" in responses_text(run, None)
