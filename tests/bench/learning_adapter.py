@@ -17,7 +17,7 @@ import yaml
 
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
-from tests.bench.real_runs import EXAMPLE, run_job
+from tests.bench.real_runs import EXAMPLE, PLAIN, run_job
 
 HALF_STEPS = 120
 STEPS = 300
@@ -42,7 +42,6 @@ def adapted(model: Path, seed: int) -> list[dict[str, Any]]:
     training["model"] = {"path": str(model.resolve())}
     training["adapter"] = {"rank": RANK, "alpha": 2 * RANK}
     training["rollout"] |= {"engine": {"vllm": {"kvCacheGiB": 0.1}}, "temperature": TEMPERATURE}
-    training["optimizer"] = {"learningRate": 1e-3, "beta2": 0.95}
     training["seed"] = seed
     with tempfile.TemporaryDirectory() as scratch:
         return read_metrics(run_job(Path(scratch), document, 860, "--no-live") / "metrics.jsonl").rows
@@ -51,7 +50,7 @@ def adapted(model: Path, seed: int) -> list[dict[str, Any]]:
 def _document(schedule: dict[str, int]) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["pools"] = {"fastRollout": {"replicas": 1}}
-    document["spec"]["training"]["schedule"] = schedule
+    document["spec"]["training"] |= PLAIN | {"schedule": schedule}
     return document
 
 

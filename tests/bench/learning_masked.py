@@ -37,7 +37,7 @@ from rljob_runtime.trainer.model import save_initial_model
 from rljob_runtime.trainer.rank import TrainerWorker
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.bench.figures import Figure, record
-from tests.bench.real_runs import EXAMPLE
+from tests.bench.real_runs import EXAMPLE, PLAIN
 
 SLOW_PROMPT, SLOW_TICK = 4, 6
 """One prompt in so many is slow, and its responses get a token in one tick of so many."""
@@ -78,9 +78,8 @@ class Run:
         self.reward = load_reward(str(training.reward.function), training.reward.arguments, [])
         self.sampling = sampling_of(job, self.tokenizer.stop_ids)
         model = self._model(folder)
-        self.trainer = TrainerWorker(
-            job, model, 0, 1, folder / "weights", 2, EventLog(None, 0, "bench", "bench"), None
-        )
+        events = EventLog(None, 0, "bench", "bench")
+        self.trainer = TrainerWorker(job, model, 0, 1, folder / "weights", 2, events, settings.total_updates)
         self.trainer.setup(dist.HashStore())
         slots = settings.bound.most_outstanding * training.rollout.samples_per_prompt
         self.model = SlotModel(model, slots, training.longest_sample_tokens, "float32")
@@ -200,7 +199,7 @@ def job_with(seed: int, stale_tokens: str, steps: int) -> RLJob:
     training["rollout"] |= {"engine": {"torch": {}}, "maxResponseTokens": 12}
     training["schedule"] = {"totalSteps": steps, "promptsPerBatch": 16}
     training["async"] = {"maxStaleness": 1, "staleTokens": stale_tokens}
-    training["optimizer"] = {"learningRate": 1e-3}
+    training |= PLAIN | {"optimizer": {"learningRate": 1e-3}}
     training["seed"] = seed
     return RLJob.model_validate(document)
 

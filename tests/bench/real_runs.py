@@ -20,6 +20,12 @@ from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import STARTS_FILE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.yaml"
+PLAIN: dict[str, Any] = {
+    "algorithm": {"policyLoss": {"clip": {"low": 0.2, "high": 0.28}}, "entropyCoefficient": 0.02},
+    "optimizer": {"learningRate": 1e-3, "beta2": 0.95},
+}
+"""For jobs that are the copy example with other steps: the learning rate is constant, so that a step does not
+depend on how many there are."""
 SAMPLES = 8
 """Responses to a prompt in the jobs of `copy_job`."""
 LARGE: dict[str, Any] = {

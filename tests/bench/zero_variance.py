@@ -17,7 +17,7 @@ import yaml
 from rljob_runtime.trace.record.evaluation_log import read_evaluations
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
-from tests.bench.real_runs import EXAMPLE, run_job
+from tests.bench.real_runs import EXAMPLE, PLAIN, run_job
 
 WANTED = 0.9
 STEPS = 360
@@ -59,6 +59,7 @@ def job(seed: int, refuse: bool) -> dict[str, Any]:
         "everyVersions": EVERY,
         "samplesPerPrompt": 2,
     }
+    training |= PLAIN
     training["seed"] = seed
     return document
 

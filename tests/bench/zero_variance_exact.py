@@ -27,7 +27,7 @@ from rljob_runtime.rewards import RewardInput
 from rljob_runtime.samples import Group
 from tests.bench.figures import Figure, record
 from tests.bench.learning_masked import Run
-from tests.bench.real_runs import EXAMPLE
+from tests.bench.real_runs import EXAMPLE, PLAIN
 
 WANTED = 0.9
 STEPS = 300
@@ -104,8 +104,8 @@ def job(model: Path, seed: int, refuse: bool, entropy: float) -> RLJob:
     }  # fmt: skip
     training["schedule"] = {"totalSteps": STEPS, "promptsPerBatch": PROMPTS}
     training["async"] = {"maxStaleness": 1}
-    training["optimizer"] = {"learningRate": 1e-3, "beta2": 0.95}
-    training["algorithm"]["entropyCoefficient"] = entropy
+    training |= PLAIN
+    training["algorithm"] = PLAIN["algorithm"] | {"entropyCoefficient": entropy}
     training["seed"] = seed
     return RLJob.model_validate(document)
 
