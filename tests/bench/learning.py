@@ -1,4 +1,5 @@
-"""Does it learn? The copy example to its end with several seeds, and shorter runs of two more model families.
+"""Do other model families learn? Short runs of the copy example with two of them. The example itself:
+`tests.bench.learning_example`.
 
 python -m tests.bench.learning
 """
@@ -8,9 +9,8 @@ import tempfile
 from pathlib import Path
 
 from tests.bench.figures import Figure, parser, record
-from tests.bench.real_runs import run_example
+from tests.bench.real_runs import PLAIN, run_example
 
-SEEDS = 3
 SHORT_STEPS = 160
 WINDOW = 10
 
@@ -25,18 +25,12 @@ def main() -> None:
     out = parser(__doc__).parse_args().out
     figures = []
     with tempfile.TemporaryDirectory() as scratch:
-        runs = [run_example(Path(scratch) / f"qwen3-{seed}", {"seed": seed}) for seed in range(SEEDS)]
-        name = f"copy, Qwen3-shaped, {len(runs[0])} steps, worst of {SEEDS} seeds"
-        first, last = min((ends(rows) for rows in runs), key=lambda each: each[1])
-        figures.append(Figure(f"{name}: mean reward of the last 10", last, "reward", goal="≥ 0.9"))
-        figures.append(Figure(f"{name}: mean reward of the first 10", first, "reward"))
         for family in ("llama", "qwen2"):
             # Qwen2's heads are as wide as its residual stream divided by their number.
             shape = {"architecture": family, "hiddenSize": 128, "attentionHeads": 4, "headDim": 32}
-            rows = run_example(
-                Path(scratch) / family,
-                {"model": {"random": shape}, "schedule": {"totalSteps": SHORT_STEPS, "promptsPerBatch": 32}},
-            )
+            schedule = {"totalSteps": SHORT_STEPS, "promptsPerBatch": 32}
+            training = PLAIN | {"model": {"random": shape}, "schedule": schedule}
+            rows = run_example(Path(scratch) / family, training)
             first, last = ends(rows)
             name = f"copy, {family.capitalize()}-shaped, {SHORT_STEPS} steps: mean reward of the last 10"
             figures.append(Figure(name, last, "reward", goal="rises"))
