@@ -317,6 +317,24 @@ class TestEnd:
         running.cluster.kubectl("delete", "rljob", "test", "-n", running.namespace)
         running.wait_gone()
 
+    def test_one_of_its_name_waits_for_the_driver_that_it_leaves(self, running):
+        """Its head is in its grace period: no name is taken that the new job's first attempt needs."""
+        [head] = running.pods("head")
+        running.delete_pod(head["metadata"]["name"], gracePeriodSeconds=0)
+        running.wait_phase("Running", attempt=2)
+        cluster = running.cluster
+        cluster.stop_component("kwok")
+        cluster.kubectl("delete", "rljob", "test", "-n", running.namespace)
+        cluster.wait(running.clusters_path, lambda clusters: not clusters, "no RayCluster")
+        [left] = running.pods("head")
+        assert "deletionTimestamp" in left["metadata"]
+        running.create()
+        waits = running.wait_condition("PodsReady", "False", "WaitingForRemoval")
+        assert waits["message"].startswith("Waiting for RayCluster test-2 to be removed: not this RLJob's")
+        assert cluster.api.items(running.clusters_path) == []
+        cluster.start_component("kwok")
+        running.wait_phase("Running", attempt=1)
+
 
 class TestLoss:
     def test_a_rollout_pod(self, running):

@@ -1,24 +1,32 @@
 """When the next attempt begins.
 
 Guarantees: an attempt begins only when every RayCluster of the job is gone or was asked to go, when the
-driver before it has ended (or had its time to), and when its own name is free: two attempts never run at
-once. A job that cannot be carried out here begins no attempt, and none of its deadlines runs; nor does a
-deadline run while an attempt waits in a queue.
+driver before it has ended (or had its time to), when its own name is free, and when nothing is left of an
+earlier RLJob of the same name: two attempts never run at once, whichever RLJob they are of. A job that cannot
+be carried out here begins no attempt, and none of its deadlines runs; nor does one run while an attempt waits
+in a queue.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
 from rljob_operator.plan import deadlines, queueing, waiting
 from rljob_operator.plan.attempt import cluster_name, head_ended, own_clusters, own_pods
 from rljob_operator.plan.conditions import RESTART_REASONS, Row, condition, put
-from rljob_operator.plan.observed import Cluster, Observed
+from rljob_operator.plan.observed import Observed, Pod
 from rljob_operator.plan.outdated import mark
 from rljob_operator.plan.plan import CreateCluster, EnsureAccess
 from rljob_operator.plan.step import Step
 from rljob_operator.plan.suspension import withdrawn
 from rljob_operator.plan.times import moment, stamp
+
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
+_OWN_LEFT = "Waiting for RayCluster {} to be removed."
+_OTHERS_LEFT = (
+    "Waiting for RayCluster {} to be removed: not this RLJob's, and its driver may write to the same run "
+    "folder. Delete it where it does not go by itself."
+)
 
 
 def begin(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
@@ -79,24 +87,58 @@ def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, d
 
 
 def _remains(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
-    """What is left of earlier attempts that must go first: RayClusters, and heads whose driver may still
-    run."""
+    """What must go first: RayClusters of earlier attempts or of an earlier RLJob of this name, and heads
+    whose driver may still run."""
     # Two drivers on one run folder would overwrite each other's checkpoints.
-    waits = {cluster.name: _cluster_gone(cluster, status) for cluster in own_clusters(observed)}
-    for pod in own_pods(observed):
-        if pod.role == "head" and pod.attempt <= status.attempt and not head_ended(pod):
-            waits[pod.cluster] = deadlines.removal(status, pod)
-    left = {name: until for name, until in waits.items() if until is None or now < until}
-    if not left:
+    each_kind = (_of_earlier_attempts(observed, status), _of_earlier_jobs(observed, status))
+    left = [{name: until for name, until in kind.items() if now < until} for kind in each_kind]
+    if not any(left):
         return None
-    text = f"Waiting for RayCluster {', '.join(sorted(left))} to be removed."
-    wake = min((until for until in left.values() if until is not None), default=None)
-    return Row("PodsReady", "False", "WaitingForRemoval", text), wake
+    texts = (_OWN_LEFT, _OTHERS_LEFT)
+    said = [text.format(", ".join(sorted(names))) for text, names in zip(texts, left, strict=True) if names]
+    wake = min(until for names in left for until in names.values())
+    row = Row("PodsReady", "False", "WaitingForRemoval", " ".join(said))
+    return row, None if wake == _FOR_EVER else wake
 
 
-def _cluster_gone(cluster: Cluster, status: Status) -> datetime | None:
-    """Until when the RayCluster is waited for; None: until it is gone."""
-    return deadlines.removal(status, None) if cluster.deleting else None
+def _of_earlier_attempts(observed: Observed, status: Status) -> dict[str, datetime]:
+    """Names of this RLJob's RayClusters of which something is left, and until when each is waited for."""
+    clusters = [
+        (cluster.name, deadlines.removal(status, None) if cluster.deleting else None)
+        for cluster in own_clusters(observed)
+    ]
+    heads = [
+        (pod.cluster, deadlines.removal(status, pod))
+        for pod in _working_heads(observed)
+        if pod.attempt <= status.attempt
+    ]
+    return _longest(*clusters, *heads)
+
+
+def _of_earlier_jobs(observed: Observed, status: Status) -> dict[str, datetime]:
+    """The same of RayClusters that bear this RLJob's labels and are not its own, most often of an earlier one
+    of its name: each is waited for until it is gone, and its head then as one of this RLJob is."""
+    foreign = [(cluster.name, None) for cluster in observed.clusters if cluster.owner != observed.job.uid]
+    # One that is not being deleted will be: Kubernetes deletes what has lost its owner.
+    heads = [
+        (pod.cluster, deadlines.removal(status, pod) if pod.deleting is not None else None)
+        for pod in _working_heads(observed)
+        if pod.attempt > status.attempt
+    ]
+    return _longest(*foreign, *heads)
+
+
+def _working_heads(observed: Observed) -> list[Pod]:
+    """Heads whose driver may still run."""
+    return [pod for pod in own_pods(observed) if pod.role == "head" and not head_ended(pod)]
+
+
+def _longest(*waits: tuple[str, datetime | None]) -> dict[str, datetime]:
+    """By name, the last of the times until which it is waited for; None stands for ever."""
+    longest: dict[str, datetime] = {}
+    for name, until in waits:
+        longest[name] = max(longest.get(name, until or _FOR_EVER), until or _FOR_EVER)
+    return longest
 
 
 def _not_running(status: Status) -> Row:

@@ -17,6 +17,7 @@ from tests.support.operator.observations import (
     pod,
     running,
     said,
+    said_of,
     spec,
     with_pods,
 )
@@ -94,6 +95,7 @@ REMAINS = {
     "a RayCluster that nobody has deleted": ((cluster(),), (), "math-1", None),
     "a RayCluster that is being deleted": ((cluster(deleting=True),), (), "math-1", 110),
     "a head that is being deleted": ((), (HEAD_GOES,), "math-1", 160),
+    "a RayCluster that nobody has deleted, whose head goes": ((cluster(),), (HEAD_GOES,), "math-1", None),
     "both": ((cluster(deleting=True),), (HEAD_GOES,), "math-1", 160),
     "those of two attempts": (
         (cluster(deleting=True), cluster(0, deleting=True)),
@@ -117,12 +119,86 @@ def test_what_is_left_of_earlier_attempts_goes_first(clusters, pods, names, seco
         assert CreateCluster("math-2", 2) in planned(left, 130 + seconds).actions
 
 
+OLD_HEAD = pod("head", attempt=3)
+EARLIER = {
+    # of an earlier RLJob of this name: clusters, pods, the names that are told, for how many seconds they
+    # are waited for
+    "a RayCluster": ((cluster(3, owner="another"),), (), "math-3", None),
+    "one that is being deleted": ((cluster(3, owner="another", deleting=True),), (), "math-3", None),
+    "one without an owner": ((cluster(3, owner=None),), (OLD_HEAD,), "math-3", None),
+    "a RayCluster and its head, which goes": (
+        (cluster(3, owner="another"),),
+        (replace(OLD_HEAD, deleting=at(200), deletion_grace=30),),
+        "math-3",
+        None,
+    ),
+    "a head whose RayCluster is gone": ((), (OLD_HEAD,), "math-3", None),
+    "a head that is being deleted": (
+        (),
+        (replace(OLD_HEAD, deleting=at(200), deletion_grace=30),),
+        "math-3",
+        160,
+    ),
+    "heads of two attempts": (
+        (),
+        (
+            replace(OLD_HEAD, deleting=at(200), deletion_grace=30),
+            pod("head", attempt=4, deleting=at(210), deletion_grace=30),
+        ),
+        "math-3, math-4",
+        160,
+    ),
+}
+NOT_THIS_JOBS = (
+    "Waiting for RayCluster {} to be removed: not this RLJob's, and its driver may write to the same run "
+    "folder. Delete it where it does not go by itself."
+)
+
+
+@pytest.mark.parametrize(("clusters", "pods", "names", "seconds"), EARLIER.values(), ids=EARLIER)
+def test_a_new_job_of_an_old_name_waits_for_what_is_left_of_the_old_one(clusters, pods, names, seconds):
+    left = replace(NEW, clusters=clusters, pods=pods)
+    plan = planned(left, 130)
+    assert plan.actions == () and plan.requeue_after == seconds
+    assert plan.status.start_time is None and plan.status.attempt == 0
+    waits = ("PodsReady", "False", "WaitingForRemoval", NOT_THIS_JOBS.format(names))
+    assert rows(plan) == [ACCEPTED, waits, ("Running", "False", "Pending", "No attempt runs.")]
+    assert CreateCluster("math-1", 1) in planned(observe(left, plan, clusters=(), pods=()), 140).actions
+    if seconds is not None and "," not in names:
+        assert CreateCluster("math-1", 1) in planned(left, 130 + seconds).actions
+
+
+ORPHAN = ((cluster(1, owner=None),), (pod("head"),), "math-1", None)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "pods", "names", "seconds"),
+    [*EARLIER.values(), ORPHAN],
+    ids=[*EARLIER, "of the attempt before"],
+)
+def test_a_later_attempt_waits_for_it_too(clusters, pods, names, seconds):
+    over, _ = failed()
+    plan = planned(replace(over, clusters=clusters, pods=pods), 130)
+    assert plan.actions == () and said_of(plan, "PodsReady")[1:] == (
+        "WaitingForRemoval",
+        NOT_THIS_JOBS.format(names),
+    )
+
+
+def test_what_is_left_of_this_job_and_of_an_earlier_one_is_told_together():
+    over, _ = failed()
+    left = replace(over, clusters=(cluster(1, deleting=True), cluster(3, owner=None)))
+    text = "Waiting for RayCluster math-1 to be removed. " + NOT_THIS_JOBS.format("math-3")
+    assert said_of(planned(left, 130), "PodsReady")[2] == text
+
+
 NO_HINDRANCE = {
-    "another job's RayCluster": ((cluster(owner="another"),), ()),
     "workers": ((), (pod("trainer"), pod("fastRollout"))),
     "a head whose driver has ended": ((), (pod("head", driver=end(1)),)),
     "a dead head": ((), (pod("head", phase="Failed"),)),
-    "a head of another job's RayCluster": ((cluster(owner="another"),), (pod("head"),)),
+    "a head that only bears the labels": ((), (pod("head", cluster_uid=""),)),
+    "an earlier job's head whose driver has ended": ((), (pod("head", attempt=3, driver=end(1)),)),
+    "an earlier job's workers": ((), (pod("trainer", attempt=3), pod("fastRollout", attempt=3))),
 }
 
 
