@@ -84,3 +84,15 @@ def test_rewards_that_all_fail(tmp_path: Path) -> None:
         assert run.trained() == {}
     printed = (run.folder / "rewards.log").read_text()
     assert "Traceback" in printed and "KeyError: 'answer'" in printed
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_was_done_says_that_nothing_was_trained(tmp_path: Path) -> None:
+    file, _ = manifest(tmp_path, 1, pools=ONE_ENGINE)
+    told = "all steps had been trained before: none was trained now"
+    for flag, says in (((), 0), (("--resume",), 1)):
+        with running(file, *flag) as run:
+            assert run.end(250) == ExitCode.DONE, run.log.read_text()
+            assert run.log.read_text().count(told) == says
+            assert list(run.trained()) == [0]
+        run.log.unlink()

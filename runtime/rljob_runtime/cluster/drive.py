@@ -1,9 +1,9 @@
 """`rljob drive`: runs the RLJob of the pod that it is started in, from the API server to an exit code.
 
-Guarantees: the exit code says what became of the job (`exit_codes.py`), and the reason of a failure is left,
-in one line, where Kubernetes shows it; that the job is done stands in its status before the driver ends,
-unless the server cannot be reached; a run that has a checkpoint is gone on with; a SIGTERM at any moment ends
-it as a stop.
+Guarantees: the exit code says what became of the job (`exit_codes.py`), and the reason of a failure, or that
+nothing was left to be trained, stands in one line where Kubernetes shows it; that the job is done stands in
+its status before the driver ends, unless the server cannot be reached; a run that has a checkpoint is gone on
+with; a SIGTERM at any moment ends it as a stop.
 """
 
 import asyncio
@@ -61,6 +61,11 @@ _ANOTHER_RELEASE = (
     "(The cluster's definition of RLJobs accepted it: it and this image are of different releases. Name an "
     "image of the definition's release in spec.image.)"
 )
+_TRAINED_BEFORE = (
+    # After the operator's "Trained 9 of 9 steps."
+    "All of them had been trained before, by an earlier attempt or an earlier RLJob of this name: none was "
+    "trained now. An RLJob of another name begins anew; more training.schedule.totalSteps or epochs train on."
+)
 _MESSAGE_CHARACTERS = 1000
 """Most of a failure's reason that is left for the operator, which puts it into a condition's message."""
 
@@ -88,6 +93,8 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
         why = in_a_cluster(outcome.why)
         print(f"rljob: {why}", file=sys.stderr)
         _leave(termination_log, why)
+    elif outcome.trained_before:
+        _leave(termination_log, _TRAINED_BEFORE)
     return outcome.code
 
 
@@ -204,7 +211,7 @@ def _told(found: list[Problem]) -> str:
 
 
 def _leave(termination_log: Path, why: str) -> None:
-    """Leave the reason where Kubernetes shows it."""
+    """Leave the line where Kubernetes shows it."""
     try:
         termination_log.write_text(why[:_MESSAGE_CHARACTERS])
     except OSError as error:

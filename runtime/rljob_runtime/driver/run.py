@@ -94,6 +94,8 @@ class Outcome:
     """Exit code."""
     why: str | None = None
     """What ended the job, in one line; None where it is done, or was stopped as asked."""
+    trained_before: bool = False
+    """Whether the job is done, and all its steps had been trained before it was begun here."""
 
 
 def run(
@@ -138,7 +140,7 @@ def carry_out(
         # It would only meet the same checkpoint.
         again = not isinstance(cause, CheckpointUnreadable)
     running.finish(ended, time.time() - began, again)
-    return Outcome(code, why)
+    return Outcome(code, why, code == ExitCode.DONE and running.trained_before)
 
 
 class _Running:
@@ -235,6 +237,12 @@ class _Running:
         self._log.follow()
         place_checkpoints(self._job, self._options)
 
+    @property
+    def trained_before(self) -> bool:
+        """Whether the job is done without a step that was trained here."""
+        session = self._session
+        return session is not None and session.done and session.steps_done == self._first_step
+
     def finish(self, outcome: str, seconds: float, again: bool) -> None:
         """Say how the job ended; `again`: also how to go on, where there is a checkpoint."""
         for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
@@ -246,6 +254,8 @@ class _Running:
             if report is None:
                 command = f"{self._options.program} report {shlex.quote(str(self._options.folder))}"
                 self._view.message(f"no report yet; this writes it: {command}")
+        if outcome == "done" and self.trained_before:
+            self._view.message("all steps had been trained before: none was trained now")
         recent = tracker.recent_reward() if tracker is not None else None
         checkpoint = newest(self._checkpoints) if self._session is not None else None
         self._view.finish(

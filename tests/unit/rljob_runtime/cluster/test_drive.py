@@ -178,6 +178,28 @@ def test_an_attempt_takes_back_that_the_one_before_was_done(
     assert (at_begin, written) == ([before], [{"training": {"completed": False}}] * before)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_that_an_earlier_job_of_the_name_had_done_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """It is in the condition Complete then. Nothing is run here."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await (reply() if request.method == "PATCH" else found({}))(request)
+
+    done = Outcome(ExitCode.DONE, trained_before=before)
+    monkeypatch.setattr(drive_module, "carry_out", lambda *_: done)
+    (tmp_path / "termination-log").touch()
+    code, left = run(tmp_path, answer)
+    assert code == 0
+    words = (
+        "All of them had been trained before, by an earlier attempt or an earlier RLJob of this name: none "
+        "was trained now. An RLJob of another name begins anew; more training.schedule.totalSteps or epochs "
+        "train on."
+    )
+    assert left == (words if before else "")
+
+
 async def _body(answer: Answer, request: web.Request) -> str:
     response = await answer(request)
     assert isinstance(response, web.Response) and response.text is not None
