@@ -11,6 +11,7 @@ from itertools import groupby
 import pytest
 
 from rljob_client.credentials import find_credentials
+from rljob_operator.plan.attempt import UNSEEN
 from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
 from tests.support.operator.operator_site import (
     SECONDS,
@@ -312,6 +313,28 @@ class TestNetwork:
             client.wait_gone()
         client.create()
         client.wait_phase("Running", attempt=1)
+
+    def test_an_attempt_whose_pods_no_watch_tells_of_goes_on(self, cluster, namespace, tmp_path):
+        """Pods are listed, and no watch of them gets an answer. KubeRay says that all are ready; a minute
+        later the head counts as gone."""
+        client, threaded = JobClient(cluster, namespace), ThreadedProxy(cluster.kubeconfig)
+        with (
+            threaded.running() as proxy,
+            running_operator(cluster, tmp_path, namespace, server=proxy.url, start=False) as operator,
+        ):
+            proxy.inject(Delay(SECONDS), 1000, "GET", "/pods?watch")
+            operator.process.start()
+            client.create()
+            cluster.wait(client.clusters_path, lambda found: any(map(_provisioned, found)), "all pods ready")
+            time.sleep(UNSEEN.total_seconds() + 10.0)  # nothing is to happen
+            status = client.get()["status"]
+            assert (status["attempt"], status["clusterName"]) == (1, "test-1")
+            assert len(client.pods("head")) == 1
+
+
+def _provisioned(ray_cluster):
+    conditions = ray_cluster.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("RayClusterProvisioned", "True") for each in conditions)
 
 
 async def _on_loop(work):

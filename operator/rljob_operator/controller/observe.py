@@ -1,9 +1,10 @@
 """Gathers what a decision about one job rests on.
 
-Guarantees: everything comes from memory, with one exception: the Events of a head pod that was deleted while
-the operator did not run are read from the API server, once its loss is noticed. KubeRay tells by nothing but
-an Event that it refuses a RayCluster: its warnings count for a RayCluster that has no status after a few
-seconds."""
+Guarantees: everything comes from memory, with two exceptions. Before an attempt is ended, its RayCluster and
+pods are listed anew: a watch that has died unnoticed shows pods as absent or not ready that are there. And
+the Events of a head pod that was deleted while the operator did not run are read, once its loss is noticed.
+KubeRay tells by nothing but an Event that it refuses a RayCluster: its warnings count for a RayCluster that
+has no status after a few seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
+from rljob_operator.controller.listing import list_clusters, list_pods
 from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.controller.mutation_cache import MutationCache
 from rljob_operator.controller.project import ClusterWarning, JobRef
@@ -87,8 +89,10 @@ class Observer:
         self._heads = heads
         self._workers = workers
 
-    async def observe(self, ref: JobRef, entry: Entry, now: datetime) -> Observed:
-        """The job with all that belongs to it. Raises `ApiError`."""
+    async def observe(self, ref: JobRef, entry: Entry, now: datetime, anew: bool = False) -> Observed:
+        """The job with all that belongs to it. `anew`: RayClusters and pods as the API server has them now.
+        Raises `ApiError`."""
+        listed = await self._list(ref) if anew else None
         kuberay, detail = await self._kuberay.state(self._informers.clusters.served)
         warnings = self._informers.warnings.of(ref).values()
         clusters = tuple(
@@ -98,6 +102,9 @@ class Observer:
             )
         )
         pods = tuple(self._informers.pods.of(ref).values())
+        if listed is not None:
+            there, pods = listed
+            clusters = tuple(cluster for cluster in clusters if cluster.uid in there)
         heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
         taken = self._workers.taken(ref, entry.job.status.attempt, _step(entry.job.status))
         observed = Observed(entry.job, clusters, pods, heads, workers, taken, kuberay, detail)
@@ -105,6 +112,17 @@ class Observer:
         known = replace(observed, job=replace(entry.job, status=readable(observed, now)))
         trace = await self._trace(ref, known)
         return observed if trace is None else replace(observed, lost_heads=(*heads, trace))
+
+    async def _list(self, ref: JobRef) -> tuple[set[str], tuple[Pod, ...]]:
+        """UIDs of the job's RayClusters, which are remembered as they are now, and its pods."""
+        clusters = await list_clusters(self._client, ref, self._informers.clusters.of(ref))
+        # Later: a pod that is there has a RayCluster that was.
+        pods = tuple(await list_pods(self._client, ref, self._informers.pods.of(ref)))
+        for each in clusters:
+            # As one that this process has just made: no watch may tell of it for a while.
+            self._mutations.created(ref, each, self._clock())
+        self._heads.see(ref, pods)
+        return {each.cluster.uid for each in clusters}, pods
 
     async def _trace(self, ref: JobRef, observed: Observed) -> Pod | None:
         """The head pod on record, where it is gone and was not seen last."""

@@ -8,6 +8,7 @@ left alone, its status too.
 from dataclasses import replace
 from datetime import datetime
 
+from rljob_api.status import Status
 from rljob_operator.plan import finish, lifecycle
 from rljob_operator.plan.accepted import decided
 from rljob_operator.plan.attempt import own_clusters
@@ -45,6 +46,12 @@ def decide(observed: Observed, now: datetime) -> Plan | None:
         events=events(observed, job.spec, status),
         requeue_after=min(waits, default=None),
     )
+
+
+def ends_attempt(before: Status, plan: Plan) -> bool:
+    """Whether the plan gives up the attempt that runs. That must not rest on an old view of pods. `before`:
+    the status that the plan was made from."""
+    return before.cluster_name is not None and plan.status.cluster_name != before.cluster_name
 
 
 def _step(observed: Observed, now: datetime) -> Step:

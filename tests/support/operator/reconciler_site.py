@@ -29,6 +29,8 @@ class ReconcilerSite:
 
     def __init__(self, generation=1, image="i", defaults=None):
         self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
+        self.there = None
+        """Pods as the API server has them; None: as the watch told of them last."""
         self.others = ()
         """RayClusters of the job that another leader made."""
         self.listed = ()
@@ -41,6 +43,8 @@ class ReconcilerSite:
         self.others_for = None
         """Seconds for which the namespace is another operator's; None: it is not."""
         self.reads = 0
+        self.lists = 0
+        """How often the job's objects were listed anew."""
         self.seconds = 0.0
         self.item = job({"image": image, "/metadata.name": "math", "/metadata.namespace": "default"})
         self.item["metadata"] |= {"uid": "job-uid", "creationTimestamp": "2026-11-21T14:02:00Z"}
@@ -108,9 +112,12 @@ class ReconcilerSite:
 
     # The observer
 
-    async def observe(self, ref, entry, now):
+    async def observe(self, ref, entry, now, anew=False):
+        self.deny("list" if anew else "observe")
+        self.lists += anew
+        pods = self.there if anew and self.there is not None else self.pods
         seen = (*self.written.newest(ref, self.listed, self.seconds), *self.others)
-        return Observed(entry.job, seen, self.pods if seen else ())
+        return Observed(entry.job, seen, pods if seen else ())
 
     def forget(self, ref):
         pass

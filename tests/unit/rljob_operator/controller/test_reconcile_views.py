@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rljob_client.errors import Conflict, Invalid, Refusal
+from rljob_client.errors import Conflict, Invalid, Refusal, Unreachable
 from rljob_operator.controller.items import RayClusterItem
 from rljob_operator.controller.mutation_cache import seen_cluster
 from rljob_operator.plan.conditions import condition
@@ -259,3 +259,50 @@ class TestTimeToRunning:
         await site.at(3610)
         assert site.item["status"]["phase"] == "Running"
         assert site.time_to_running() == (1, 5)
+
+
+class TestOldViewOfPods:
+    """The watch of pods is dead, and nobody has noticed yet."""
+
+    async def site(self):
+        """A job that runs, whose head the watch told of once."""
+        site = await made_site()
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        site.written.created(REF, site.seen_cluster(), 1e9)
+        await site.at(6)
+        assert site.item["status"]["phase"] == "Running"
+        site.pods, site.events, site.lists = (), [], 0
+        return site
+
+    async def test_an_attempt_that_the_api_server_has_is_not_ended(self):
+        site = await self.site()
+        site.there = pods((1, 1, 0))
+        for turn in range(3):
+            await site.at(10 + turn)
+        assert site.writes == [] and site.events == [] and site.lists == 3
+        assert site.item["status"]["clusterName"] == "math-1"
+
+    async def test_one_that_it_does_not_have_is_ended(self):
+        site = await self.site()
+        site.there = ()
+        await site.at(10)
+        assert site.lists == 1 and site.writes[:2] == [("status",), ("delete", *CLUSTER)]
+        assert [reason for reason, _ in site.events][:1] == ["HeadLost"]
+
+    async def test_nothing_is_ended_while_it_does_not_answer(self):
+        site = await self.site()
+        site.there = ()
+        site.denials = [("list", Unreachable("list pods", "no answer"))]
+        with pytest.raises(Unreachable):
+            await site.at(10)
+        assert site.writes == [] and site.item["status"]["clusterName"] == "math-1"
+
+    async def test_pods_that_have_become_ready_unheard_of_fail_no_job(self):
+        site = await made_site()
+        site.pods = pods((1, 1, 0), ready=False)
+        await site.at(5)
+        site.written.created(REF, site.seen_cluster(), 1e9)
+        site.there = pods((1, 1, 0))
+        await site.at(2000)
+        assert site.item["status"]["phase"] == "Running"
