@@ -194,6 +194,9 @@ class ScaleDown(Model):
     """When the operator first saw that the spec asks for that many workers, RFC 3339."""
     timed_out: bool = False
     """The runtime did not free the pods within drainGraceSeconds: they go without its answer."""
+    refused: bool = False
+    """Of the trainer: the RayCluster may not be changed now, which is tried again. Training goes on with the
+    size that there is."""
 
 
 class Status(Model):

@@ -184,7 +184,8 @@ def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, n
     wakes.append(again)
     status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
     changing = (*upkeep.noted(attempt), *scaling)
-    refused = waiting.creation_failure(observed, attempt.name) if changing else None
+    held = any(entry.refused for entry in status.scale_downs)
+    refused = waiting.creation_failure(observed, attempt.name) if changing or held else None
     rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
     if refused is not None and attempt.cluster is not None:
         rows = waiting.with_refusal(rows, refused)
@@ -208,6 +209,7 @@ def _resized(
     if cluster is None or cluster.deleting:
         return status, [], []
     said = answers(status.training, attempt.number, job.generation)
+    refused = waiting.creation_failure(observed, attempt.name)
     entries: list[ScaleDown] = []
     actions: list[Action] = []
     wakes: list[datetime | None] = []
@@ -222,6 +224,7 @@ def _resized(
             said=said,
             grace=spec.run_policy.drain_grace_seconds,
             now=now,
+            refused=refused.again if refused is not None else None,
         )
         entries += [resized.entry] if resized.entry is not None else []
         actions += [resized.action] if resized.action is not None else []
@@ -264,6 +267,8 @@ def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
     parts = [f"Attempt {attempt.number} runs"]
     for entry in status.scale_downs:
         name = GROUPS[entry.pool]
+        if entry.refused:
+            continue  # its own words follow
         if entry.victims:
             parts.append(f"{name} pods being removed, until {entry.replicas} are left")
         elif entry.asked_time is not None:

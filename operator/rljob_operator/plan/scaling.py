@@ -17,7 +17,8 @@ raycluster_controller.go, reconcilePods). Hence the protocol:
 
 Guarantees: a pod goes only if the runtime released it, or it never started, or drainGraceSeconds are over.
 The victims are in `status.scaleDowns` before the patch, written with the resourceVersion that their release
-was read at; a runtime that takes back no pod listed there never loses a request.
+was read at; a runtime that takes back no pod listed there never loses a request. No trainer stands still for
+a patch that is refused.
 """
 
 from collections.abc import Iterable
@@ -118,13 +119,21 @@ def resize(
     said: Answers,
     grace: float,
     now: datetime,
+    refused: datetime | None = None,
 ) -> Resize:
     """The next step that brings the group to the size that the spec asks for.
 
     `pods` are all pods of the pool in this cluster, `desired` is the number of workers that the spec asks
-    for, `entry` the pool's in the observed status, `grace` is in seconds."""
+    for, `entry` the pool's in the observed status, `grace` is in seconds. `refused`: when changes of the
+    RayCluster, which the API server has refused, are tried again; None: it has refused none."""
     state = _State(cluster, group, pods, desired, now)
     entry = _entry(state, entry)
+    if group.pool == "trainer" and entry is not None:
+        refused = refused if desired != group.replicas else None
+        entry = entry.model_copy(update={"refused": refused is not None})
+        # Its victims stay until then: the trainer goes on with all pods.
+        if refused is not None and now < refused:
+            return Resize(entry, wake=refused)
     # As KubeRay counts: without the pods that are named.
     counted = len(state.unlisted)
     # Rule (f): lower than what KubeRay counts, and it would choose which pod goes.
@@ -138,7 +147,11 @@ def resize(
     if entry is not None and desired != state.replicas:
         deadline = after(entry.asked_time or stamp(now), grace)
         late = now >= deadline
-        chosen = _trainer_step(state, said, late) if trainer else _rollout_step(state, said, late)
+        chosen = (
+            _trainer_step(state, said, late, refused is not None)
+            if trainer
+            else _rollout_step(state, said, late)
+        )
         if chosen is not None:
             return _carried_out(state, entry, chosen)
         wake = None if late else deadline
@@ -205,15 +218,17 @@ def _rollout_step(state: _State, said: Answers, late: bool) -> _Step | None:
     )
 
 
-def _trainer_step(state: _State, said: Answers, late: bool) -> _Step | None:
+def _trainer_step(state: _State, said: Answers, late: bool, refused: bool) -> _Step | None:
     """Another number of trainer workers: as soon as the trainer stands still for it, or none has started.
 
-    Pods that have not started hold no rank: where they are enough, nobody need stand still for fewer.
+    Pods that have not started hold no rank: where they are enough, nobody need stand still for fewer. What
+    was refused before is tried while the trainer goes on, where that loses no rank: with more workers.
     """
     stopped = said.trainer_stopped_for == state.desired
     if state.desired > state.replicas:
         idle = all(_unstarted(pod) for pod in state.pods)
-        return _Step(state.desired, timed_out=not (stopped or idle)) if stopped or idle or late else None
+        free = stopped or idle or refused
+        return _Step(state.desired, timed_out=not free) if free or late else None
     living = sorted((pod for pod in state.unlisted if alive(pod)), key=_least_loss)
     if stopped:
         return _smaller(state, living, [], [], late)

@@ -33,6 +33,8 @@ class DesiredState:
     """The newest generation that the operator has acted on."""
     trainer_resize: int | None = None
     """Workers that the operator is about to make the trainer's pool have; None: it is resizing no trainer."""
+    resize_refused: bool = False
+    """The operator may not change the trainer's pool now, and tries again."""
     refused: bool = False
     """The operator says that it cannot do what the generation that it has acted on asks for."""
     # Not compared: every write of the status gives another version, and asks nothing new.
@@ -75,6 +77,7 @@ class _ScaleDown(msgspec.Struct):
     pool: str
     replicas: int
     victims: list[str] = []
+    refused: bool = False
 
 
 class _Condition(msgspec.Struct):
@@ -110,6 +113,7 @@ def desired_state_of(found: Mapping[str, Any]) -> DesiredState:
     except msgspec.ValidationError as error:
         raise ValueError(f"an RLJob that this runtime does not understand: {error}") from None
     pools, status = job.spec.pools, job.status
+    resize = next((each for each in status.scale_downs if each.pool == "trainer"), None)
     return DesiredState(
         generation=job.metadata.generation,
         trainer=pools.trainer.replicas,
@@ -119,7 +123,8 @@ def desired_state_of(found: Mapping[str, Any]) -> DesiredState:
         deleted=job.metadata.deletion_timestamp is not None,
         doomed=frozenset(victim for each in status.scale_downs for victim in each.victims),
         operator_at=status.observed_generation,
-        trainer_resize=next((each.replicas for each in status.scale_downs if each.pool == "trainer"), None),
+        trainer_resize=resize.replicas if resize is not None else None,
+        resize_refused=resize is not None and resize.refused,
         refused=any((each.type, each.status) == ("Accepted", "False") for each in status.conditions),
         version=job.metadata.resource_version,
     )

@@ -22,8 +22,12 @@ def workers(*numbers, pool=FAST, **fields):
     return tuple(pod(pool, number, **fields) for number in numbers)
 
 
-def step(wish, replicas, pods, names=(), entry=None, released=(), stopped_for=None, seconds=0, pool=FAST):
-    """One step of a group; names of pods are given by their numbers."""
+def step(
+    wish, replicas, pods, names=(), entry=None, released=(), stopped_for=None, seconds=0, pool=FAST,
+    again=None,
+):  # fmt: skip
+    """One step of a group; names of pods are given by their numbers. `again`: when a patch that was refused
+    is tried again, in seconds."""
     return resize(
         cluster=cluster(),
         group=Group(pool, replicas, tuple(name(number, pool) for number in names)),
@@ -33,6 +37,7 @@ def step(wish, replicas, pods, names=(), entry=None, released=(), stopped_for=No
         said=Answers(frozenset(name(number, pool) for number in released), stopped_for),
         grace=GRACE,
         now=at(seconds),
+        refused=None if again is None else at(again),
     )
 
 
@@ -147,6 +152,39 @@ TRAINER_STEPS = {
 def test_the_trainers_next_step(positional, named, expected):
     entry = ScaleDown(pool=TRAINER, replicas=positional[0], asked_time="2026-11-21T14:02:00Z")
     assert patched(step(*positional, entry=entry, pool=TRAINER, **named)) == expected
+
+
+REFUSED = {
+    # what: (arguments, patch, the entry's victims, whether it is marked)
+    "more: tried again in a while": ((4, 3, THREE), {"stopped_for": 4, "again": 30}, None, []),
+    "more: tried again, whether the trainer stands still or not": ((4, 3, THREE), {"again": 0}, (4, []), []),
+    "fewer: tried again in a while, and nothing leaves": (
+        (2, 3, THREE),
+        {"stopped_for": 2, "again": 30},
+        None,
+        [],
+    ),
+    "fewer: the trainer goes on until it is late": ((2, 3, THREE), {"again": 0}, None, []),
+    "fewer, late: not before its time": ((2, 3, THREE), {"again": GRACE + 9, "seconds": GRACE}, None, []),
+    "fewer, late: tried again": ((2, 3, THREE), {"again": GRACE, "seconds": GRACE}, (2, [2]), [2]),
+}
+
+
+@pytest.mark.parametrize(("positional", "named", "patch", "victims"), REFUSED.values(), ids=REFUSED)
+def test_a_trainer_whose_patch_is_refused(positional, named, patch, victims):
+    entry = _asked(positional[0], TRAINER).model_copy(update={"victims": [name(2, TRAINER)]})
+    found = step(*positional, entry=entry, pool=TRAINER, **named)
+    assert patched(found) == patch and found.entry.refused
+    assert found.entry.victims == [name(number, TRAINER) for number in victims]
+    assert found.entry.timed_out == (victims != [])
+    accepted = {key: value for key, value in named.items() if key != "again"}
+    assert not step(*positional, entry=found.entry, pool=TRAINER, **accepted).entry.refused
+
+
+def test_a_trainer_that_has_its_size_is_not_refused_one():
+    """What is refused is to clear the names of pods that are gone."""
+    found = step(2, 2, THREE[:2], names=[2], entry=_asked(2, TRAINER), pool=TRAINER, again=30)
+    assert not found.entry.refused
 
 
 def test_a_wish_is_on_record_from_its_first_sight_to_the_last_pods_end():

@@ -30,15 +30,18 @@ class Trainer:
         self.desired = replace(self.desired, generation=self.desired.generation + 1, trainer=workers)
         self.ray.changes.notify()
 
-    def operator(self, *doomed: str, resize: int | None = None, refused: bool = False) -> None:
+    def operator(
+        self, *doomed: str, resize: int | None = None, refused: bool = False, patch_refused: bool = False
+    ) -> None:
         """The operator has seen the newest desired state, is about to make the pool have `resize` workers,
-        and has begun to remove these pods."""
+        where it may, and has begun to remove these pods."""
         self.desired = replace(
             self.desired,
             operator_at=self.desired.generation,
             doomed=frozenset(doomed),
             trainer_resize=resize,
             refused=refused,
+            resize_refused=patch_refused,
         )
         self.ray.changes.notify()
 
@@ -202,6 +205,31 @@ def test_a_resize_that_is_withdrawn_and_refused_goes_back_to_the_size_before() -
         assert await finding == ["a"] * 4
         trainer.placement.confirmed()
         assert not trainer.placement.outdated and trainer.stopped_for is None
+
+    with_table(script)
+
+
+def test_a_resize_that_the_api_server_refuses_lets_the_trainer_go_on_at_once() -> None:
+    async def script(ray: MadeUpRay) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Trainer(ray, 1)
+        await trainer.placement.find()
+        trainer.ask(2)
+        trainer.operator(resize=2)
+        finding = asyncio.create_task(trainer.placement.find())
+        await asyncio.sleep(5)
+        assert not finding.done() and trainer.stopped_for == 2
+        began = asyncio.get_running_loop().time()
+        trainer.operator(resize=2, patch_refused=True)
+        assert await finding == ["a"] * 4
+        assert asyncio.get_running_loop().time() - began < 1
+        trainer.placement.confirmed()
+        assert not trainer.placement.outdated and trainer.stopped_for is None
+        # It is accepted: no resize is under way any more.
+        trainer.operator()
+        assert trainer.placement.outdated
+        ray.add("b", trainer=4.0)
+        assert await trainer.placement.find() == ["a"] * 4 + ["b"] * 4
 
     with_table(script)
 
