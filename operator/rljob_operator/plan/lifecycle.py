@@ -110,6 +110,8 @@ def _awaiting_restart(observed: Observed, status: Status, end: Ending, now: date
             "scale_downs": [],
             # Between two attempts: when the next one may begin.
             "attempt_time": stamp(now + timedelta(seconds=delay)),
+            # Without one the next attempt would count as the first: this one may have waited in a queue.
+            "start_time": status.start_time or stamp(now),
         }
     )
     row = Row("Running", "False", end.reason, end.message)

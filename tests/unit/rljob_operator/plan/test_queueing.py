@@ -251,6 +251,23 @@ def test_an_evicted_job_is_queued_again_when_its_pods_have_ended():
     assert clocks(runs) == ("2026-11-21T16:33:40Z",) * 2
 
 
+def test_restarts_are_counted_over_attempts_that_end_in_the_queue():
+    """The spec is changed while the job waits: suspended, changed and resumed within moments."""
+    observed = waiting()
+    for number in range(1, 4):
+        changed = spec({**CLOCKS, "training.seed": number})
+        outdated = observe(observed, planned(observed, number * 1000), spec=changed)
+        ended = planned(outdated, number * 1000 + 1)
+        assert said_of(ended, "Running")[1] == "SpecOutdated"
+        free = observe(outdated, ended, clusters=(), pods=())
+        again = planned(free, number * 1000 + 400)
+        assert again.actions == (EnsureAccess(), CreateCluster(f"math-{number + 1}", number + 1))
+        assert (again.status.restarts, clocks(again)) == (number, (None, None))
+        observed = observe(free, again, clusters=(cluster(number + 1, queue="team-a", suspended=True),))
+    limited = observe(observed, planned(observed, 9000), spec=spec({**CLOCKS, "runPolicy.restartLimit": 3}))
+    assert said_of(planned(limited, 9001), "Failed")[1] == "RestartLimitExceeded"
+
+
 def test_no_clock_runs_while_the_api_server_refuses_to_have_it_queued_again():
     observed = evicted(driver=end(130, seconds=5210))
     free = observe(observed, planned(observed, 5210), clusters=(), pods=())
