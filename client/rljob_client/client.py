@@ -60,8 +60,9 @@ class ClientSettings:
 
     field_manager: str
     """Who owns the fields that are written."""
-    timeout_seconds: float = 30.0
-    """For each attempt."""
+    timeout_seconds: float = 35.0
+    """For each attempt: longer than the API server waits for one admission webhook (30 s at most), which it
+    then names."""
     retry: RetryPolicy = _RETRY
 
 

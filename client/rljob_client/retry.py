@@ -15,7 +15,7 @@ from random import Random
 from typing import TypeVar
 
 from rljob_client.backoff import Backoff
-from rljob_client.errors import ApiError, Conflict, NoCredentials
+from rljob_client.errors import ApiError, Conflict, NoCredentials, WebhookFailed
 
 AnswerT = TypeVar("AnswerT")
 
@@ -51,8 +51,11 @@ class RetryPolicy:
     def _may_pass(self, error: ApiError) -> bool:
         if isinstance(error, Conflict):
             return self.conflicts
-        # A token's file may be there later, for which only whoever has the time waits.
-        return error.retryable or (self.attempts is None and isinstance(error, NoCredentials))
+        # Only for whoever has the time: a token's file may be there later, and the API server waits up to
+        # 30 s for a webhook before each answer.
+        if isinstance(error, NoCredentials | WebhookFailed):
+            return self.attempts is None
+        return error.retryable
 
 
 def asked_seconds(error: Exception | None) -> float:

@@ -52,7 +52,7 @@ MEANINGS = [
     (refused(429, "60"), 1, None, 60.0, True),
     (refused(500), 1, 1.0, 1.0, False),
     (BAD_FIELD, 1, None, None, True),
-    (DEAD_WEBHOOK, 1, 1.0, 1.0, True),
+    (DEAD_WEBHOOK, 1, None, 1.0, True),
     (refused(503, "4"), 1, 4.0, 4.0, False),
     (refused(504), 2, 2.0, 2.0, False),
 ]
