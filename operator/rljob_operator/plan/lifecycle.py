@@ -311,7 +311,9 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
 
 def _lost(observed: Observed, spec: Spec, status: Status, pool: Pool) -> bool:
     """Whether the pool has fewer ready workers than before, or was seen to lose one. Workers that go because
-    the pool was made smaller are not lost, even where it is to be larger again by now."""
+    the pool was made smaller are not lost, even where it is to be larger again by now; nor are those that
+    work on beside a container that has ended."""
     before = min(pool_status(observed.job.status, pool).ready, wanted(spec, pool))
     now = pool_status(status, pool).ready + losses.leaving(observed, status, pool)
+    now += losses.unready_for_a_sidecar(observed, pool)
     return now < before or bool(losses.seen(observed, status, pool))

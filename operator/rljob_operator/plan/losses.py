@@ -1,6 +1,7 @@
 """Which workers a running attempt has lost, and which only leave because their pool is made smaller.
 
-Guarantees: a pod that was listed for a scale-down is never lost, whatever the pool's size is by then.
+Guarantees: a pod that was listed for a scale-down is never lost, whatever the pool's size is by then; nor is
+one of which only a container beside Ray's has ended.
 """
 
 from rljob_api.status import Status
@@ -23,6 +24,16 @@ def leaving(observed: Observed, new: Status, pool: Pool) -> int:
     # A victim that still runs is counted in the pool, and would be subtracted twice.
     living = {pod.name for pod in attempt.workers[pool] if alive(pod)} if attempt is not None else set()
     return len(_victims(observed, new, pool) - living)
+
+
+def unready_for_a_sidecar(observed: Observed, pool: Pool) -> int:
+    """How many of the pool's workers are not ready since a container beside Ray's has ended: none of them
+    ever is again, and Ray works on in them."""
+    attempt = attempt_of(observed)
+    pods = attempt.workers[pool] if attempt is not None else ()
+    return sum(
+        alive(pod) and pod.phase == "Running" and not pod.ready and pod.helper is not None for pod in pods
+    )
 
 
 def seen(observed: Observed, new: Status, pool: Pool) -> list[Pod]:

@@ -9,6 +9,7 @@ import pytest
 from rljob_api.status import Status
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.conditions import MESSAGE_LIMIT, Row, clip, condition, finished, phase, put, tail
+from rljob_operator.plan.observed import Helper
 from rljob_operator.plan.times import after, clock, moment, stamp
 from rljob_operator.plan.waiting import missing, unschedulable
 from tests.support.operator.observations import (
@@ -180,6 +181,7 @@ def test_every_pool_that_lacks_pods_is_named_with_the_cause_that_matters_most():
     )
 
 
+WORKER = {"trainer": "trainer", "fastRollout": "rollout"}
 LOST = {
     "a rollout worker": ("fastRollout", "RolloutWorkerLost", "Training goes on without them."),
     "a trainer worker": ("trainer", "TrainerWorkerLost", "Training goes on from the last checkpoint then."),
@@ -197,6 +199,24 @@ def test_a_lost_worker_degrades_a_job_until_all_are_ready_again(role, reason, te
     assert said_of(planned(replacing, 110), "Degraded")[:2] == ("True", reason)
     whole = with_pods(replacing, replace(pod(role, 7)))
     assert said_of(planned(whole, 120), "Degraded")[0] == "False"
+
+
+@pytest.mark.parametrize("role", ["trainer", "fastRollout"])
+def test_a_pod_of_which_only_a_sidecar_ended_is_not_lost(role):
+    """It is never ready again, and Ray works on in it."""
+    observed = running()
+    quiet = pod(role, ready=False, helper=Helper("log", end(1)))
+    plan = planned(with_pods(observed, quiet), 100)
+    assert said_of(plan, "Degraded") == ("False", "AllWorkersReady", "No worker is lost.")
+    assert "container log ended: Error, exit code 1" in said_of(plan, "PodsReady")[2]
+    assert plan.status.phase == "Running" and plan.events == ()
+    later = observe(with_pods(observed, quiet), plan)
+    assert planned(later, 200).status == plan.status
+    gone = with_pods(later, waiting_pod(role, 7), without=(quiet.name,))
+    lost = planned(replace(gone, lost_workers=(replace(quiet, phase="Failed", main=end(1)),)), 210)
+    assert said_of(lost, "Degraded")[:2] == ("True", LOST[f"a {WORKER[role]} worker"][1])
+    unwell = planned(with_pods(observed, pod(role, ready=False)), 100)
+    assert said_of(unwell, "Degraded")[0] == "True", "its readiness probe fails"
 
 
 def test_a_pool_that_only_grows_is_not_degraded():
