@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rljob_runtime.manifest import reward_trial
-from rljob_runtime.manifest.checks import check
+from rljob_runtime.manifest.checks import check, check_job
 from rljob_runtime.manifest.load import read
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.trial import try_reward
@@ -245,6 +245,24 @@ def test_what_is_no_number_for_any_response_is_an_error_and_told_once(
     assert warnings == []
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("text", "RewardFormError: returned str, not a number"),
+        ("by_level", "KeyError (held_out_reward.py:5, in by_level). Responses whose reward fails"),
+    ],
+)
+def test_in_a_cluster_what_may_be_text_of_the_data_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, words: str
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    told(tmp_path, function, {"rewardFields": []})
+    loaded = read(tmp_path / "job.yaml")
+    found = check_job(loaded.job, loaded.folder, quoting=False)
+    (said,) = [str(problem) for problems in found for problem in problems]
+    assert words in said and "1.0" not in said and "'level'" not in said
+
+
 def test_a_trial_that_takes_too_long_is_told_with_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +300,7 @@ def test_what_is_no_number_beside_the_reward_is_told_once(
     errors, (warning,) = told(tmp_path, "a_text", {})
     assert errors == []
     assert warning.startswith(
-        "spec.training.reward.function: has no usable metrics.depth: returned str 'deep'"
+        "spec.training.reward.function: has no usable metrics.depth: returned str, not a number"
     )
 
 

@@ -48,10 +48,13 @@ def check(manifest: Manifest) -> tuple[list[Finding], list[Finding]]:
     return [manifest.find(each) for each in errors], [manifest.find(each) for each in warnings]
 
 
-def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[Problem], list[Problem]]:
+def check_job(
+    job: RLJob, folder: Path, host: Path | None = None, quoting: bool = True
+) -> tuple[list[Problem], list[Problem]]:
     """Everything that is wrong with what a job refers to, and what may be wrong; relative paths are relative
     to `folder`. `host`: the socket of the host of reward workers, which alone imports the job's own code;
-    raises `WorkerStartError` where it starts none."""
+    raises `WorkerStartError` where it starts none. `quoting`: what the job's reward raises when it is tried
+    is told with its message, which may quote the data."""
     from rljob_runtime.manifest.reward_trial import try_job_reward
     from rljob_runtime.manifest.text_checks import check_texts
 
@@ -65,7 +68,7 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
         *texts.problems,
         *_check_forced_lengths(job, folder, texts.epoch),
     ]
-    tried = try_job_reward(job, folder, host, texts) if not of_reward else []
+    tried = try_job_reward(job, folder, host, texts, quoting) if not of_reward else []
     errors += [problem for problem, certain in tried if certain]
     return errors, [
         *(problem for problem, certain in tried if not certain),

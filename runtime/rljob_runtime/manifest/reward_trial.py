@@ -64,11 +64,13 @@ class _Place:
         return f"the first row of {self.what}" if count == 1 else f"the first {count} rows of {self.what}"
 
 
-def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) -> list[tuple[Problem, bool]]:
+def try_job_reward(
+    job: RLJob, folder: File, host: File | None, texts: Texts, quoting: bool
+) -> list[tuple[Problem, bool]]:
     """What is wrong with the reward of a job, each with whether that is certain; nothing where a response was
     scored to the prompts of the data and of each set of training.evaluation, or none could be tried. It is
-    tried on what `texts` says is right. Relative paths are relative to `folder`; `host` as in
-    `RewardPool`."""
+    tried on what `texts` says is right. Relative paths are relative to `folder`; `host` as in `RewardPool`.
+    `quoting`: what an exception says, which may quote the data, is told too."""
     training = job.spec.training
     calls = calls_of(training.reward)
     tokenizer = texts.tokenizer
@@ -84,7 +86,7 @@ def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) ->
     found = {index: each for index, each in found.items() if index == 0 or each != found.get(0)}
     return [
         *(
-            (Problem(places[index].path, _message(training, places[index], each)), each.certain)
+            (Problem(places[index].path, _message(training, places[index], each, quoting)), each.certain)
             for index, each in found.items()
         ),
         *((each, False) for each in _pace(training, trial.seconds)),
@@ -157,7 +159,8 @@ def _places(training: Training, tokenizer: TextTokenizer, folder: File, texts: T
         yield _Place(path, data, f"the evaluation set {each.name}", first(data, training.seed + 1 + index))
 
 
-def _message(training: Training, place: _Place, found: Verdict) -> str:
+def _message(training: Training, place: _Place, found: Verdict, quoting: bool) -> str:
+    words = found.words if quoting or not found.unquoted else found.unquoted
     held_out = place.held_out
     subject = "the reward " if held_out else ""
     if found.late:
@@ -170,12 +173,12 @@ def _message(training: Training, place: _Place, found: Verdict) -> str:
         # About the numbers beside the reward: tried on the same rows.
         return f"{subject}{found.words} (tried on {place.rows})"
     if found.certain:
-        message = f"{subject}fails for whatever response to {place.rows}: {found.words}"
+        message = f"{subject}fails for whatever response to {place.rows}: {words}"
     else:
         lost = "count as not passed" if held_out else "are not trained"
         message = (
             f"{subject}failed for each response that was tried on {place.rows} (the answer, the prompt's own "
-            f"text, no text): {found.words}. Responses whose reward fails {lost}"
+            f"text, no text): {words}. Responses whose reward fails {lost}"
         )
     if "NoneType" in found.words and place.answerless:
         field = "answerField of the set" if held_out else "data.answerField"

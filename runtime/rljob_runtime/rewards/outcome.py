@@ -31,6 +31,12 @@ _KEYS = list(RewardResult.__struct_fields__)
 class RewardFormError(ValueError):
     """A reward function returned what cannot be read, whatever the numbers in it are."""
 
+    def __init__(self, message: str, unquoted: str | None = None) -> None:
+        """`unquoted`: the message without what was returned, which may be text of a response; default: it has
+        none of that."""
+        super().__init__(message)
+        self.unquoted = message if unquoted is None else unquoted
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """A response's reward, as one function or several gave it."""
@@ -39,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True):
     parts: dict[str, float] = {}
     metrics: dict[str, float | None] = {}
     complaints: dict[str, str] = {}
-    """Values that were left out (`metrics.depth`), each with why."""
+    """Values that were left out (`metrics.depth`), each with why, in words that quote none of them."""
 
 
 def outcome_of(returned: Any) -> Outcome:
@@ -59,10 +65,18 @@ def outcome_of(returned: Any) -> Outcome:
     if complaints:
         # A sum without it would be another reward.
         name, why = next(iter(complaints.items()))
-        unread = not _is_number(given["parts"][name.removeprefix("parts.")])
-        kind = RewardFormError if unread else ValueError
-        raise kind(f"{name}: {why}; the reward is the sum of the parts")
+        raise _unusable_part(name, why, given["parts"][name.removeprefix("parts.")])
     return Outcome(to_number(sum(parts.values())), parts, metrics, more)
+
+
+def _unusable_part(name: str, why: str, value: Any) -> ValueError:
+    """The error of a reward whose part `name` is no usable number; `why`: the complaint about it."""
+    ending = "; the reward is the sum of the parts"
+    if _is_number(value):
+        return ValueError(f"{name}: {why}{ending}")
+    return RewardFormError(
+        f"{name}: returned {_shown(value)}, not a number{ending}", f"{name}: {why}{ending}"
+    )
 
 
 def combined(outcomes: Sequence[tuple[str, float, Outcome]]) -> Outcome:
@@ -94,7 +108,9 @@ def to_number(value: Any) -> float:
 
 def _finite(value: Any) -> float:
     if not _is_number(value):
-        raise RewardFormError(f"returned {_shown(value)}, not a number")
+        raise RewardFormError(
+            f"returned {_shown(value)}, not a number", f"returned {_kind(value)}, not a number"
+        )
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"returned {number}, not a finite number")
@@ -110,13 +126,27 @@ def _shown(value: Any) -> str:
     return "None" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
 
 
+def _kind(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _complaint(error: Exception, value: Any) -> str:
+    """Why a value is no usable number, without what it is where that may be text."""
+    if isinstance(error, RewardFormError):
+        return error.unquoted
+    # A number of a user's own type says in its own words that it is none.
+    known = type(value).__module__ in ("builtins", "numpy")
+    return one_line(error) if known else f"{type(value).__name__} raised {type(error).__name__}"
+
+
 def _read(returned: Mapping[Any, Any]) -> dict[str, Any]:
     """The keys of `RewardResult`. Raises `RewardFormError`."""
     for key in returned:
         if key not in _KEYS:
             near = nearest(str(key), _KEYS)
             hint = f" Did you mean {near}?" if near else " What a reward is made of goes under parts"
-            raise RewardFormError(f"returned the key {key!r}; the keys are {', '.join(_KEYS)}.{hint}")
+            keys = f"the keys are {', '.join(_KEYS)}."
+            raise RewardFormError(f"returned the key {key!r}; {keys}{hint}", f"returned another key; {keys}")
     given: dict[str, Any] = {"reward": returned.get("reward")}
     for key in ("parts", "metrics"):
         given[key] = {} if returned.get(key) is None else returned[key]
@@ -126,7 +156,10 @@ def _read(returned: Mapping[Any, Any]) -> dict[str, Any]:
             )
         for name in given[key]:
             if not _is_name(name):
-                raise RewardFormError(f"returned {str(name)[:60]!r} among {key}: {_NAME_IN_WORDS}")
+                raise RewardFormError(
+                    f"returned {str(name)[:60]!r} among {key}: {_NAME_IN_WORDS}",
+                    f"returned another name among {key}: {_NAME_IN_WORDS}",
+                )
     _check_number_of_names(len(given["parts"]) + len(given["metrics"]))
     return given
 
@@ -152,6 +185,5 @@ def _numbers(kind: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
             else:
                 numbers[name] = to_number(value) if kind == "parts" else _finite(value)
         except (ValueError, OverflowError) as error:
-            # A number of a user's own type says in its own words that it is none.
-            complaints[f"{kind}.{name}"] = one_line(error)
+            complaints[f"{kind}.{name}"] = _complaint(error, value)
     return numbers, complaints

@@ -25,14 +25,10 @@ from rljob_runtime.rewards.process import WorkerProcess
 _ERROR = "error: "
 _STUCK = 3.0
 """So many times as long as others a response takes that is given up."""
-_MISTAKES = (
-    "NameError: ",
-    "ImportError: ",
-    "ModuleNotFoundError: ",
-    "AttributeError: 'RewardInput' ",
-    f"{RewardFormError.__name__}: ",
-)
-"""How errors begin that come from the function's text, whatever the response is."""
+_OF_THE_CODE = ("NameError: ", "ImportError: ", "ModuleNotFoundError: ", "AttributeError: 'RewardInput' ")
+"""How Python's errors begin that come from the function's text, whatever the response is."""
+_MISTAKES = (*_OF_THE_CODE, f"{RewardFormError.__name__}: ")
+"""And with those of what a function returns whatever the response is."""
 _TAKEN_FOR_ANOTHER = re.compile(r"TypeError: .*'RewardInput'")
 """As a function raises that was written for a list of responses, or for a text."""
 
@@ -51,6 +47,9 @@ class Verdict:
     """Samples were scored; what is wrong is about their parts and metrics."""
     late: bool = False
     """Not known: the trial's time was over before. `words` are empty."""
+    unquoted: str = ""
+    """`words` without what may be text of the data, such as an exception's message; empty where they have
+    none."""
 
 
 _LATE = Verdict("", certain=False, late=True)
@@ -74,12 +73,14 @@ class Trial:
 def verdict(scores: Sequence[Score]) -> Verdict | None:
     """What the scores of a trial show; None where some sample was scored and nothing is wrong with its parts,
     or nothing was tried."""
-    failures = [score.failure for score in scores if score.failure is not None]
+    failed = [score for score in scores if score.failure is not None]
+    failures = [score.failure or "" for score in failed]
     if len(failures) < len(scores):
         return _about_parts([score for score in scores if score.failure is None])
     if not failures:
         return None
-    ended = [failure for failure in failures if failure_reason(failure) not in ("timeout", "cancelled")]
+    told = [each for each in failed if failure_reason(each.failure or "") not in ("timeout", "cancelled")]
+    ended = [each.failure or "" for each in told]
     # A slow first call, such as one that loads a judge model, says nothing of later ones. A worker that died
     # is not slow, but who comes after it waits for another one to start.
     if len(ended) < len(failures) and not any(map(_died, ended)):
@@ -87,7 +88,11 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
     words = [failure.removeprefix(_ERROR) for failure in ended]
     if all(map(_TAKEN_FOR_ANOTHER.match, words)):
         return Verdict(f"{words[0]}: {ONE_AT_A_TIME}", certain=True)
-    return Verdict(words[0], certain=all(each.startswith(_MISTAKES) for each in words))
+    unquoted = (told[0].told_failure or "").removeprefix(_ERROR)
+    certain = all(each.startswith(_MISTAKES) for each in words)
+    # Python's own words about the function's text quote nothing that it was given.
+    quotes = unquoted != words[0] and not words[0].startswith(_OF_THE_CODE)
+    return Verdict(words[0], certain, unquoted=unquoted if quotes else "")
 
 
 def when_over(trial: Trial, spent: float) -> Verdict | None:

@@ -18,7 +18,7 @@ from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
 from rljob_runtime.rewards.load import load_reward, refusal_of
-from rljob_runtime.rewards.outcome import Outcome, combined, outcome_of
+from rljob_runtime.rewards.outcome import Outcome, RewardFormError, combined, outcome_of
 
 _TRACEBACKS = 3
 """Tracebacks printed of each type of exception; the pool counts them all."""
@@ -70,7 +70,7 @@ def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything; it is reported
         kind = type(error).__name__
         which = f" [reward {name}]" if name else ""
-        failure, outlined = (f"error: {words}{which}" for words in (in_words(error), outline(error)))
+        failure, outlined = (f"error: {words}{which}" for words in (in_words(error), _outlined(error)))
         printed[kind] += 1
         # Of each type: a function that always fails must not fill the disk.
         if printed[kind] <= _TRACEBACKS:
@@ -80,3 +80,10 @@ def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
         task.number, outcome.value, failure, time.perf_counter() - start,
         outcome.parts, outcome.metrics, outcome.complaints, outlined,
     )  # fmt: skip
+
+
+def _outlined(error: Exception) -> str:
+    """The error in one line without text that the function was given, or returned."""
+    if isinstance(error, RewardFormError):
+        return f"{type(error).__name__}: {error.unquoted}"
+    return outline(error)

@@ -39,7 +39,7 @@ MANY = {f"part_{number}": 0.0 for number in range(MOST_NAMES + 1)}
             Outcome(
                 1.0, {}, {},
                 {
-                    "parts.a": "returned str 'high', not a number",
+                    "parts.a": "returned str, not a number",
                     "parts.b": "returned 1e+07; a reward lies between -1e+06 and 1e+06: scale it",
                     "metrics.x": "returned nan, not a finite number",
                 },
@@ -49,7 +49,10 @@ MANY = {f"part_{number}": 0.0 for number in range(MOST_NAMES + 1)}
             {"parts": {"a": 1.0}, "metrics": {"x": 10**400}},
             Outcome(1.0, {"a": 1.0}, {}, {"metrics.x": "int too large to convert to float"}),
         ),
-        ({"reward": 1.0, "metrics": {"x": Odd()}}, Outcome(1.0, {}, {}, {"metrics.x": r"odd \ud800"})),
+        (
+            {"reward": 1.0, "metrics": {"x": Odd()}},
+            Outcome(1.0, {}, {}, {"metrics.x": "Odd raised ValueError"}),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_a_reward(returned: Any, expected: Outcome) -> None:
@@ -82,6 +85,27 @@ def test_what_is_a_reward(returned: Any, expected: Outcome) -> None:
 def test_what_cannot_be_read(returned: Any, message: str) -> None:
     with pytest.raises(RewardFormError, match=message):
         outcome_of(returned)
+
+
+QUOTED = "the response"
+
+
+@pytest.mark.parametrize(
+    ("returned", "unquoted"),
+    [
+        (QUOTED, "returned str, not a number"),
+        ({"reward": QUOTED}, "returned str, not a number"),
+        ({QUOTED: 1.0}, "returned another key; the keys are reward, parts, metrics."),
+        ({"parts": {QUOTED: 1.0}}, "returned another name among parts: a name has up to 48 letters, "),
+        ({"parts": {"a": QUOTED}}, "parts.a: returned str, not a number; the reward is the sum of the parts"),
+        ({}, "returned neither a reward nor parts, whose sum it would be"),
+    ],
+)
+def test_what_cannot_be_read_is_told_without_text_too(returned: Any, unquoted: str) -> None:
+    with pytest.raises(RewardFormError) as error:
+        outcome_of(returned)
+    assert error.value.unquoted.startswith(unquoted) and QUOTED not in error.value.unquoted
+    assert (QUOTED in str(error.value)) == (returned != {})
 
 
 @pytest.mark.parametrize(

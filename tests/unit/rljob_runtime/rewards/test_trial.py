@@ -55,6 +55,20 @@ def test_what_the_scores_say(failures: list[str | None], expected: Verdict | Non
     assert verdict([Score(0.0, failure) for failure in failures]) == expected
 
 
+@pytest.mark.parametrize(
+    ("failure", "outline", "unquoted"),
+    [
+        (VALUE, "error: ValueError (judge.py:3, in score)", "ValueError (judge.py:3, in score)"),
+        (NAME, "error: NameError (judge.py:3, in score)", ""),
+        (DIED, None, ""),
+    ],
+    ids=["an exception of the function", "Python's words about its text", "no exception"],
+)
+def test_what_they_say_without_text(failure: str, outline: str | None, unquoted: str) -> None:
+    found = verdict([Score(0.0, failure, failure_outline=outline)] * 2)
+    assert found is not None and found.unquoted == unquoted
+
+
 LATE = Verdict("", certain=False, late=True)
 SCORED = Score(1.0, seconds=0.5)
 

@@ -97,7 +97,7 @@ def echo(sample):
     [
         ("score", "", "error: ValueError (judge_reader.py:3, in score)"),
         ("score", "form", "error: ValueError (judge_reader.py:3, in score) [reward form]"),
-        ("echo", "", "error: RewardFormError"),
+        ("echo", "", "error: RewardFormError: returned str, not a number"),
     ],
 )
 def test_what_is_told_of_a_failure_has_no_text_of_the_response(
