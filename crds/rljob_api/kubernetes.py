@@ -95,7 +95,9 @@ class RunPolicy(Model):
     start_deadline_seconds: int = Field(default=1800, ge=1, le=_MAX_SECONDS)
     """Longest time, in seconds, from the creation of an attempt's pods until those that training needs are
     ready: the head, all of the trainer's and one of the rollouts'; afterwards the job fails. A job that has
-    them runs, without the others. Time in a queue does not count."""
+    them runs, without the others; so does one whose driver has told that it trains, whichever of its pods is
+    not ready. Time in a queue does not count. A resize of the trainer waits as long for its pods; training
+    then goes on with those before until they are there."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
     """The RLJob is deleted this many seconds after it is Complete or Failed. Default: never."""
     suspend_grace_seconds: int = Field(default=300, ge=0, le=_MAX_SECONDS)

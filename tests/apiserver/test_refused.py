@@ -102,7 +102,55 @@ SCHEMA = {
 SUSPENDED = "can change only while the job is suspended (spec.suspend: true)"
 NVIDIA = {"accelerator": "nvidia"}
 
+FREE_FORM = {
+    "the volume": lambda value: {"storage.volume": value},
+    "a reward's arguments": lambda value: {
+        "training.reward": {"function": "judge:score", "arguments": value},
+    },
+    "arguments of one of several rewards": lambda value: {
+        "training.reward": {
+            "functions": [
+                {"name": "one", "function": "judge:score", "arguments": value},
+                {"name": "two", "function": "judge:score"},
+            ]
+        },
+    },
+    "an own loss's arguments": lambda value: {
+        "training.algorithm.policyLoss": {"custom": {"function": "own:loss", "arguments": value}},
+    },
+    "an own advantage's arguments": lambda value: {
+        "training.algorithm.advantage": {"custom": {"function": "own:advantage", "arguments": value}},
+    },
+    "vLLM's configuration": lambda value: {
+        "training.rollout.engine": {"vllm": {"additionalConfig": value}},
+    },
+}
+"""What a job is, by the value of a field that takes any mapping."""
+NFS = {"nfs": {"server": "files", "path": "/runs"}}
+FREE_FORM_CHANGES = {
+    # what: (the value before, the value after, whether the API server sees it)
+    "another value": (NFS, {"nfs": "another"}, True),
+    "another value below": (NFS, {"nfs": {"server": "files", "path": "/other"}}, True),
+    "another key below": (NFS, {"nfs": {"server": "files", "folder": "/runs"}}, True),
+    "a key more": (NFS, {**NFS, "more": {"a": 1}}, True),
+    "a key less": ({**NFS, "more": {"a": 1}}, NFS, True),
+    "a key in another's place": (NFS, {"claim": {"name": "runs"}}, False),
+}
+
+
+def free_form(seen):
+    """The changes of such fields that the API server sees, or does not: before, after, the field that its
+    words name."""
+    return {
+        f"{field}: {change}": (of(before), of(after), next(iter(of(after))).partition(".")[0])
+        for field, of in FREE_FORM.items()
+        for change, (before, after, sees) in FREE_FORM_CHANGES.items()
+        if sees == seen
+    }
+
+
 TRANSITIONS = {
+    **{name: (*case[:2], f"{case[2]} {SUSPENDED}") for name, case in free_form(seen=True).items()},
     "the training": ({}, {"training.schedule.totalSteps": 5}, f"training {SUSPENDED}"),
     "an engine": ({}, {"training.rollout.engine": {"torch": {}}}, f"training {SUSPENDED}"),
     "another engine": (
@@ -174,6 +222,8 @@ TRANSITIONS = {
 
 TEMPLATE = {"spec": {"nodeSelector": {"disk": "fast"}}}
 FREE = {
+    # As the docs say: what the operator does about it, `plan/outdated.py`.
+    **{name: case[:2] for name, case in free_form(seen=False).items()},
     "more fast workers": ({}, {"pools.fastRollout.replicas": 3}),
     "heavy workers": ({}, {"pools.heavyRollout.replicas": 2}),
     "more trainers": ({}, {"pools.trainer.replicas": 2}),
