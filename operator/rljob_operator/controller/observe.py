@@ -1,10 +1,10 @@
 """Gathers what a decision about one job rests on.
 
-Guarantees: everything comes from memory, with two exceptions. Before an attempt is ended, its RayCluster and
-pods are listed anew: a watch that has died unnoticed shows pods as absent or not ready that are there. And
-the Events of a head pod that was deleted while the operator did not run are read, once its loss is noticed.
-KubeRay tells by nothing but an Event that it refuses a RayCluster: its warnings count for a RayCluster that
-has no status after a few seconds."""
+Guarantees: everything comes from memory, with two exceptions. Before an attempt is ended, or another one
+begins, the job's RayClusters and pods are listed anew: a watch that has died unnoticed shows pods as absent
+or not ready that are there. And the Events of a head pod that was deleted while the operator did not run are
+read, once its loss is noticed. KubeRay tells by nothing but an Event that it refuses a RayCluster: its
+warnings count for a RayCluster that has no status after a few seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

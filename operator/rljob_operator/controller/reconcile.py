@@ -1,9 +1,9 @@
 """One job, once: observe, decide, act.
 
 Guarantees: at most one status write, only where it differs or before pods are taken away, and before anything
-is done that rests on it; no attempt is ended but by what was just read from the API server; a plan from an
-observation that has become stale is dropped, and the job looked at again; a decision that fails costs its own
-job alone, whose status tells of it.
+is done that rests on it; no attempt is ended, and none follows it, but by what was just read from the API
+server; a plan from an observation that has become stale is dropped, and the job looked at again; a decision
+that fails costs its own job alone, whose status tells of it.
 """
 
 import logging
@@ -33,7 +33,7 @@ from rljob_operator.kube.work_queue import NotNow
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.accepted import undecided
 from rljob_operator.plan.conditions import clip, finished, holds
-from rljob_operator.plan.decide import CONTROLLER, decide, ends_attempt
+from rljob_operator.plan.decide import CONTROLLER, decide, rests_on_absence
 from rljob_operator.plan.observed import Job, Observed
 from rljob_operator.plan.plan import Event, Plan
 from rljob_operator.plan.times import moment
@@ -114,7 +114,7 @@ class Reconciler:
             # Whatever one job brings about, the others go on.
             except Exception as error:  # noqa: BLE001 - told in the job's status, and in the log
                 raise NotNow(await self._undecided(ref, entry, observed, error, now)) from None
-            if plan is None or not ends_attempt(observed.job.status, plan):
+            if plan is None or not rests_on_absence(observed.job.status, plan):
                 break
         self._defects.passed(ref)
         if plan is None:

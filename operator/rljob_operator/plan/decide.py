@@ -48,10 +48,10 @@ def decide(observed: Observed, now: datetime) -> Plan | None:
     )
 
 
-def ends_attempt(before: Status, plan: Plan) -> bool:
-    """Whether the plan gives up the attempt that runs. That must not rest on an old view of pods. `before`:
-    the status that the plan was made from."""
-    return before.cluster_name is not None and plan.status.cluster_name != before.cluster_name
+def rests_on_absence(before: Status, plan: Plan) -> bool:
+    """Whether the plan ends an attempt, or begins another one after it: what is not seen of pods may be there
+    where the view of them is old. `before`: the status that the plan was made from."""
+    return before.attempt > 0 and plan.status.cluster_name != before.cluster_name
 
 
 def _step(observed: Observed, now: datetime) -> Step:

@@ -115,9 +115,9 @@ class ReconcilerSite:
     async def observe(self, ref, entry, now, anew=False):
         self.deny("list" if anew else "observe")
         self.lists += anew
-        pods = self.there if anew and self.there is not None else self.pods
         seen = (*self.written.newest(ref, self.listed, self.seconds), *self.others)
-        return Observed(entry.job, seen, pods if seen else ())
+        pods = self.pods if seen else ()
+        return Observed(entry.job, seen, self.there if anew and self.there is not None else pods)
 
     def forget(self, ref):
         pass

@@ -11,7 +11,7 @@ from rljob_operator.controller.items import RayClusterItem
 from rljob_operator.controller.mutation_cache import seen_cluster
 from rljob_operator.plan.conditions import condition
 from rljob_operator.plan.observed import Record
-from tests.support.operator.observations import pods
+from tests.support.operator.observations import at, pods
 from tests.support.operator.reconciler_site import CLUSTER, REF, ReconcilerSite, made_site
 
 
@@ -289,6 +289,21 @@ class TestOldViewOfPods:
         await site.at(10)
         assert site.lists == 1 and site.writes[:2] == [("status",), ("delete", *CLUSTER)]
         assert [reason for reason, _ in site.events][:1] == ["HeadLost"]
+
+    async def test_no_other_begins_beside_a_head_that_it_has(self):
+        site = await self.site()
+        [head, *_] = pods((1, 1, 0))
+        site.there = ()
+        await site.at(10)
+        # Its RayCluster is gone, and the head writes a checkpoint.
+        assert CLUSTER not in site.objects
+        site.written.forget(REF)
+        site.there = (replace(head, deleting=at(60), deletion_grace=30),)
+        await site.at(40)
+        assert site.ready()[0] == "WaitingForRemoval" and ("RayCluster", "math-2") not in site.objects
+        site.there = ()
+        await site.at(200)
+        assert ("RayCluster", "math-2") in site.objects
 
     async def test_nothing_is_ended_while_it_does_not_answer(self):
         site = await self.site()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.plan.decide import decide, ends_attempt
+from rljob_operator.plan.decide import decide, rests_on_absence
 from rljob_operator.plan.observed import Observed
 from rljob_operator.plan.plan import CreateCluster, DeleteCluster, DeleteJob, EnsureAccess
 from tests.support.operator.observations import (
@@ -336,17 +336,20 @@ def test_a_trainer_does_not_grow_while_the_spec_is_refused(trainers, asked):
     assert [entry.replicas for entry in planned(allowed, 70).status.scale_downs] == [trainers]
 
 
-ENDS = {
-    # what: the observation of a job that runs, the seconds, whether its attempt is ended
+OVER = observe(replace(running(), pods=()), planned(replace(running(), pods=()), 100), clusters=(), pods=())
+RESTS = {
+    # what: (the observation, the seconds, whether the plan rests on what is not there)
     "all is well": (running(), 100, False),
     "a worker is lost": (with_pods(running(), without=("math-1-trainer-0",)), 100, False),
     "no head is there": (replace(running(), pods=()), 100, True),
     "the driver is done": (with_pods(running(), pod("head", driver=end(0))), 100, True),
     "too long": (running(changes={"runPolicy.activeDeadlineSeconds": 90}), 100, True),
-    "no attempt": (Observed(new_job(), (), ()), 0, False),
+    "the next attempt is due in a while": (OVER, 101, False),
+    "the next attempt begins": (OVER, 200, True),
+    "the first attempt begins": (Observed(new_job(), (), ()), 0, False),
 }
 
 
-@pytest.mark.parametrize(("observed", "seconds", "ends"), ENDS.values(), ids=ENDS)
-def test_which_plans_end_the_attempt_that_runs(observed, seconds, ends):
-    assert ends_attempt(observed.job.status, planned(observed, seconds)) == ends
+@pytest.mark.parametrize(("observed", "seconds", "rests"), RESTS.values(), ids=RESTS)
+def test_which_plans_rest_on_what_is_not_there(observed, seconds, rests):
+    assert rests_on_absence(observed.job.status, planned(observed, seconds)) == rests
