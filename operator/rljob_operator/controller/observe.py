@@ -104,7 +104,9 @@ class Observer:
         pods = tuple(self._informers.pods.of(ref).values())
         if listed is not None:
             there, pods = listed
-            clusters = tuple(cluster for cluster in clusters if cluster.uid in there)
+            # As they are known, and those of which no watch has told.
+            by_uid = {cluster.uid: cluster for cluster in clusters}
+            clusters = tuple(by_uid.get(cluster.uid, cluster) for cluster in there)
         heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
         taken = self._workers.taken(ref, entry.job.status.attempt, _step(entry.job.status))
         observed = Observed(entry.job, clusters, pods, heads, workers, taken, kuberay, detail)
@@ -113,16 +115,15 @@ class Observer:
         trace = await self._trace(ref, known)
         return observed if trace is None else replace(observed, lost_heads=(*heads, trace))
 
-    async def _list(self, ref: JobRef) -> tuple[set[str], tuple[Pod, ...]]:
-        """UIDs of the job's RayClusters, which are remembered as they are now, and its pods."""
+    async def _list(self, ref: JobRef) -> tuple[list[Cluster], tuple[Pod, ...]]:
+        """The job's RayClusters, which are remembered until a watch has told as much, and its pods."""
         clusters = await list_clusters(self._client, ref, self._informers.clusters.of(ref))
         # Later: a pod that is there has a RayCluster that was.
         pods = tuple(await list_pods(self._client, ref, self._informers.pods.of(ref)))
         for each in clusters:
-            # As one that this process has just made: no watch may tell of it for a while.
-            self._mutations.created(ref, each, self._clock())
+            self._mutations.changed(ref, each)
         self._heads.see(ref, pods)
-        return {each.cluster.uid for each in clusters}, pods
+        return [each.cluster for each in clusters], pods
 
     async def _trace(self, ref: JobRef, observed: Observed) -> Pod | None:
         """The head pod on record, where it is gone and was not seen last."""

@@ -49,7 +49,7 @@ class Site:
     """An observer whose watches have told of `heard`, and an API server that has `there`."""
 
     def __init__(self, heard, there):
-        self.there, self.asked = there, []
+        self.there, self.asked, self.held = there, [], []
         held = SimpleNamespace(
             clusters=self.informer([seen_cluster(each) for each in heard[0]]),
             pods=self.informer([pod(each) for each in heard[1]]),
@@ -58,9 +58,15 @@ class Site:
         self.mutations, self.heads = MutationCache(), LastHeads()
         self.observer = Observer(held, self, self, self.mutations, self.heads, LostWorkers(), lambda: 100.0)
 
+    def told_gone(self):
+        """The watch tells that all is gone."""
+        for held in self.held:
+            held.clear()
+
     def informer(self, values):
         # By the name of the pod, or of the RayCluster.
         held = {("default", (each if isinstance(each, Pod) else each.cluster).name): each for each in values}
+        self.held.append(held)
         return SimpleNamespace(of=lambda ref: held, served=True)
 
     async def state(self, served):
@@ -104,6 +110,14 @@ async def test_objects_that_have_changed():
     assert found.clusters[0].groups[0].replicas == 3 and found.pods[0].phase == "Running"
     again = await site.observe(anew=False)
     assert again.clusters[0].groups[0].replicas == 3, "a RayCluster never goes back"
+
+
+async def test_what_was_listed_is_gone_once_the_watch_says_so():
+    """Nobody wakes the job later: what is remembered of a RayCluster must not outlive it."""
+    site = Site(([ray_cluster(version="5")], []), ([ray_cluster(version="6")], []))
+    await site.observe()
+    site.told_gone()
+    assert (await site.observe(anew=False)).clusters == ()
 
 
 async def test_pods_whose_labels_are_not_the_operators_are_left_out():
