@@ -34,7 +34,7 @@ from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestSta
 from rljob_runtime.routing.deadlines import Deadlines
 from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
-from rljob_runtime.routing.levelling import level
+from rljob_runtime.routing.levelling import level, trial
 from rljob_runtime.routing.lockstep import level_lockstep
 from rljob_runtime.routing.offload import offload
 from rljob_runtime.routing.plan_times import PlanTimes
@@ -263,7 +263,8 @@ class Adaptive(Policy):
     def _levelled(self, pool: Sequence[EngineState]) -> list[Move]:
         if all(engine.shape.lockstep for engine in pool):
             return level_lockstep(pool, self.estimates.remaining)
-        return level(pool, self.estimates.remaining, self.urgent)
+        remaining = self.estimates.remaining
+        return level(pool, remaining, self.urgent) or trial(pool, remaining)
 
     def _crossing(self, move: Move, book: Book) -> Move:
         """The same move; one that levels engines for long responses with others steals."""

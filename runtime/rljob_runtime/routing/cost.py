@@ -37,6 +37,16 @@ class StepCost(NamedTuple):
         """Seconds for each KV token of a request that comes from another engine."""
         return self.per_prefill_token if self.per_copied_token is None else self.per_copied_token
 
+    @property
+    def untried(self) -> bool:
+        """Whether what a move costs is an assumption."""
+        return self.assumed and self.per_copied_token is None
+
+    @property
+    def to_try(self) -> bool:
+        """Whether that alone is: a move tells of it only beside steps that are known."""
+        return self.untried and self.measured
+
     def times(self, factor: float) -> "StepCost":
         """Of an engine that takes so many times as long for all that it computes; copies take their time."""
         if factor == 1.0:

@@ -1,6 +1,9 @@
 """Levelling: running requests move from the engine that will finish last to the one that will finish first,
 which is what is left to do when nothing waits any more.
 
+Where it is assumed what a move costs, and none pays by that, one that does no harm is tried, and tells: else
+an assumption that is too high would never be found out.
+
 A move costs the prefill of prompt and tokens on the new engine, or their copy; it is made only if it saves
 twice that, since what is to come is not known, and a part of the time besides.
 
@@ -37,6 +40,13 @@ def level(engines: Sequence[EngineState], remaining: Remaining, urgent: int | No
         plan.level(until_urgent=True)
     plan.level(until_urgent=False)
     return plan.moves
+
+
+def trial(engines: Sequence[EngineState], remaining: Remaining) -> list[Move]:
+    """At most one move, to an engine of which it is assumed what a move there costs: it need save nothing,
+    since it tells that. Nothing ends later for it than the last of all would have ended anyway, even if it
+    costs twice what is assumed."""
+    return _Levels(engines, remaining, None).trial()
 
 
 class _Levels:
@@ -108,6 +118,21 @@ class _Levels:
             self._prefill[taker.number] += found.prefill
             reason: MoveReason = "urgent" if until_urgent else "levelled"
             self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
+
+    def trial(self) -> list[Move]:
+        """See the function."""
+        takers = [each for each in self._engines if each.room > 0 and each.shape.cost.to_try]
+        if not takers:
+            return []
+        ends = {engine.number: self._end(engine, False, self._loads(engine)) for engine in self._engines}
+        donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
+        taker = min(takers, key=lambda each: (ends[each.number] + self._pending[each.number], each.number))
+        if taker is donor:
+            return []
+        found = self._best(donor, taker, 1, False, math.inf)
+        if found is None or found.end > ends[donor.number]:
+            return []
+        return [Move(key, taker.number, reason="levelled") for key in found.keys]
 
     def _step(self, engine: EngineState) -> float:
         running = self._here(engine).values()

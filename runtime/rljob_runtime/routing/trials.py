@@ -28,7 +28,7 @@ class Trials:
         tried: set[str] = set()
         for move in moves:
             shape = None if move.engine is None else book.engines[move.engine].shape
-            if shape is not None and shape.cost.assumed and shape.cost.per_copied_token is None:
+            if shape is not None and shape.cost.untried:
                 if shape.pool in tried or self._under_way(shape.pool, book):
                     continue
                 tried.add(shape.pool)

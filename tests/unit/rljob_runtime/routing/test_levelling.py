@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Load, drain_seconds
-from rljob_runtime.routing.levelling import level
+from rljob_runtime.routing.levelling import level, trial
 from rljob_runtime.routing.requests import Move, RequestKey
 from tests.support.simulated.routed import COST, Engines, faster
 
@@ -272,3 +272,41 @@ def test_not_where_its_prefill_takes_longer_than_it_saves(prefill: float) -> Non
 def test_without_anything_urgent_deadlines_change_nothing() -> None:
     left = [[4000, 4000, 50, 50], [], [700]]
     assert levelled(Engines(left, cost=SLOW), 4) == levelled(Engines(left, cost=SLOW))
+
+
+TRIED = StepCost(0.01, 0.0004, 0.0, 1e-3, assumed=True)
+"""Prefill of a token takes a tenth of a step, as far as known."""
+
+
+@pytest.mark.parametrize(
+    ("left", "cost", "moved"),
+    [
+        ([[1000, 1000], []], TRIED, 0),
+        ([[1000, 1000], []], TRIED._replace(assumed=False), None),
+        ([[1000, 1000], []], TRIED._replace(measured=False), None),
+        ([[1000, 1000], []], TRIED._replace(per_copied_token=1e-3), None),
+        ([[1000, 1000], []], TRIED._replace(per_prefill_token=2.1e-3), None),
+        ([[1000, 1000], [900]], TRIED, None),
+        ([[1000, 1000, 500, 20], [900]], TRIED, 2),
+        ([[1000], [900]], TRIED, None),
+        ([[]], TRIED, None),
+    ],
+    ids=[
+        "as soon as it is assumed what moves cost",
+        "it is known",
+        "nothing is known of steps",
+        "a copy tells nothing of prefill",
+        "it would end later if it cost twice as much",
+        "no time is left there",
+        "a shorter one has time there",
+        "the only one of the engine that ends last",
+        "nowhere to go",
+    ],
+)
+def test_a_trial_puts_nothing_off(left: list[list[int]], cost: StepCost, moved: int | None) -> None:
+    """A prompt of 99 tokens and a token are to be computed again, and by levelling none would move."""
+    site = Engines(left, prompt=99, cost=cost)
+    assert level(site.engines, site.remaining) == []
+    moves = trial(site.engines, site.remaining)
+    assert [(move.request, move.engine) for move in moves] == ([] if moved is None else [(key(moved), 1)])
+    assert max(ends(site, moves).values()) <= max(ends(site, []).values())

@@ -47,6 +47,20 @@ def slow(site: Engines, number: int, factor: float) -> None:
     engine.shape = engine.shape._replace(cost=engine.shape.cost.times(factor), slowness=factor)
 
 
+@pytest.mark.parametrize("bound", [1, 2])
+def test_what_moves_cost_is_found_where_none_would_pay_by_what_is_assumed(bound: int) -> None:
+    """A token of prefill takes a thousandth of a step. The responses of a version begin together, with an
+    update, and nothing of that tells it."""
+    scenario = Scenario(
+        steps=10, groups_per_step=32, samples_per_prompt=8, max_staleness=bound, engines=2,
+        slowness=(1.0, 1.4), max_running=256, length_of=length_of, max_response_tokens=1024,
+        train_seconds=2.3, timing=FakeTiming(0.0045, 8e-6, 5e-6, 0.05),
+        policy=lambda: Adaptive(1024, groups_per_step=32),
+    )  # fmt: skip
+    cost = SimulatedJob(scenario).run().pool.slots[0].cost
+    assert not cost.assumed and cost.per_prefill_token < 1e-3 * cost.step(1)
+
+
 def test_the_longest_leave_a_slow_engine_together() -> None:
     site = Engines([[50] * 12 + [3000] * 4, [50] * 12])
     assert not level(site.engines, site.remaining)
