@@ -46,7 +46,8 @@ def trial(engines: Sequence[EngineState], remaining: Remaining) -> list[Move]:
     """At most one move, to an engine of which it is assumed what a move there costs: it need save nothing,
     since it tells that. Nothing ends later for it than the last of all would have ended anyway, even if it
     costs twice what is assumed."""
-    return _Levels(engines, remaining, None).trial()
+    takers = [engine for engine in engines if engine.room > 0 and engine.shape.cost.to_try]
+    return _Levels(engines, remaining, None).trial(takers) if takers else []
 
 
 class _Levels:
@@ -119,11 +120,8 @@ class _Levels:
             reason: MoveReason = "urgent" if until_urgent else "levelled"
             self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
 
-    def trial(self) -> list[Move]:
-        """See the function."""
-        takers = [each for each in self._engines if each.room > 0 and each.shape.cost.to_try]
-        if not takers:
-            return []
+    def trial(self, takers: Sequence[EngineState]) -> list[Move]:
+        """See the function; to one of these engines."""
         ends = {engine.number: self._end(engine, False, self._loads(engine)) for engine in self._engines}
         donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
         taker = min(takers, key=lambda each: (ends[each.number] + self._pending[each.number], each.number))
