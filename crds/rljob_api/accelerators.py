@@ -17,10 +17,11 @@ ASCEND_CHIPS: dict[str, tuple[int, ...]] = {
     "card": (1, 2),
     "card-910b-2": (1, 2),
     "module-910b-8": tuple(range(1, 9)),
-    "module-910b-16": tuple(range(1, 17)),
+    "module-910b-16": (*range(1, 9), 10, 12, 14, 16),
 }
 """Chips that one pod may ask for, by the `accelerator-type` of its node (MindCluster's affinity rules: a pod
-that needs less than a node stays in one ring of four)."""
+that needs less than a node stays in one ring of four; one that needs more than half of 16 has as many in each
+half)."""
 
 _CHIPS = "; ".join(f"{kind}: {', '.join(map(str, counts))}" for kind, counts in ASCEND_CHIPS.items())
 

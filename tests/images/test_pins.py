@@ -29,8 +29,8 @@ OF_THE_ASCEND_BASE = {
     "torch", "transformers",
 }  # fmt: skip
 """What vLLM on Ascend brings itself, of what the runtime asks for."""
-ASCEND_VERSIONS = ("torch==2.10.0", "transformers==5.5.4")
-"""Of vllm-ascend 0.23.0."""
+ASCEND_VERSIONS = ("torch==2.10.0", "transformers==5.5.4", "ray==2.48.0", "math-verify==0.5.0")
+"""Of vllm-ascend 0.23.0, and one that stands for what else may come with it."""
 UV = Path(sys.executable).parent / "uv"
 
 
@@ -92,6 +92,24 @@ def test_ascend_adds_what_its_base_lacks():
     assert added == {name: pins("cpu")[name] for name in added}, "constraints/runtime-ascend.txt is old"
 
 
+def kept(folder: Path) -> Path:
+    """A file of what the image's build keeps of its base's versions, made in `folder` as the build does."""
+    (folder / "frozen.txt").write_text(
+        "\n".join([*ASCEND_VERSIONS, "-e /workspace/vllm", "raylike==1.0", ""])
+    )
+    dockerfile = (ROOT / "images" / "runtime-ascend" / "Dockerfile").read_text()
+    commands = [line.strip(" &\\") for line in dockerfile.splitlines() if "share/fixed.txt" in line]
+    assert len(commands) == 2
+    script = " && ".join(commands).replace("uv pip freeze --system --exclude-editable", "cat frozen.txt")
+    script = script.replace("/opt/rljob/share/runtime-ascend.txt", f"{ROOT}/constraints/runtime-ascend.txt")
+    subprocess.run(["sh", "-euc", script.replace("/opt/rljob/share", ".")], check=True, cwd=folder)
+    return folder / "base.txt"
+
+
+def test_of_its_base_ascend_keeps_what_it_does_not_fix_itself(tmp_path):
+    assert kept(tmp_path).read_text().splitlines() == ["torch==2.10.0", "transformers==5.5.4", "raylike==1.0"]
+
+
 def uv(*arguments: str) -> str:
     """What uv said. The test is skipped where there is no index."""
     done = subprocess.run(
@@ -128,11 +146,9 @@ def test_cuda_packages_can_be_had_ready_built(machine, tmp_path):
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_ascend_packages_fit_their_base(machine, tmp_path):
-    base = tmp_path / "base.txt"
-    base.write_text("\n".join(ASCEND_VERSIONS))
     resolved = uv(
         *("pip", "compile", "--quiet", "--python-version=3.12", "--only-binary=:all:", "--no-header"),
-        *(f"--python-platform={machine}-manylinux_2_35", "--constraint", str(base)),
+        *(f"--python-platform={machine}-manylinux_2_35", "--constraint", str(kept(tmp_path))),
         "constraints/runtime-ascend.txt",
     )
     assert f"\nray=={next(iter(pins('runtime-ascend')['ray']))}\n" in resolved

@@ -7,18 +7,24 @@ import re
 from rljob_api import RLJob
 from rljob_api.context_parallel import ContextParallel, SharedByNeed
 
-_SIZES = re.compile(
-    r"Tried to allocate (?P<asked>[\d.]+ \w+)\. \w+ \d+ has a total capacity of (?P<all>[\d.]+ \w+)"
-    r" of which (?P<free>[\d.]+ \w+) is free"
+_SIZES = (
+    re.compile(
+        r"Tried to allocate (?P<asked>[\d.]+ \w+)\. \w+ \d+ has a total capacity of (?P<all>[\d.]+ \w+)"
+        r" of which (?P<free>[\d.]+ \w+) is free"
+    ),
+    re.compile(
+        r"Tried to allocate (?P<asked>[\d.]+ \w+) \(NPU \d+; (?P<all>[\d.]+ \w+) total capacity;"
+        r".*?; (?P<free>[\d.]+ \w+) free;"
+    ),
 )
-"""In the words of torch's `OutOfMemoryError`, whatever the kind of accelerator."""
+"""In the words of the `OutOfMemoryError` of torch, and of torch-npu."""
 _MODEL, _PARALLEL = "spec.training.model", "spec.training.parallel"
 _ENGINE = "spec.training.rollout.engine.vllm.gpuMemoryUtilization"
 
 
 def no_memory_left(job: RLJob, words: str, shared: bool) -> str:
     """In one line. `words`: of torch's error; `shared`: engines are on the trainer's accelerators too."""
-    found = _SIZES.search(words)
+    found = next(filter(None, (each.search(words) for each in _SIZES)), None)
     sizes = f" ({found['asked']} more of {found['all']}, of which {found['free']} are free)" if found else ""
     return f"its accelerator has no memory left{sizes}: {_advice(job, shared)}"
 

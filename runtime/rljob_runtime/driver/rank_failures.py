@@ -23,8 +23,8 @@ def by_another(error: BaseException) -> bool:
     cause = getattr(error, "cause", None)
     if cause is None:
         return False
-    # gloo raises plain RuntimeErrors, which name the file of its source.
-    plain = isinstance(cause, RuntimeError) and "gloo" in str(cause)
+    # gloo and HCCL raise plain RuntimeErrors, which name the file of its source, and its function.
+    plain = isinstance(cause, RuntimeError) and any(each in str(cause) for each in ("gloo", "HCCL"))
     return plain or any(each.__name__ in _LOST for each in type(cause).__mro__)
 
 

@@ -391,7 +391,9 @@ class RayTrainer:
         # By its name: the driver has no other use for torch.
         if type(cause).__name__ == "OutOfMemoryError":
             return no_memory_left(self._job, text, self._shared is not None)
-        return f"{type(cause).__name__}: {(text.splitlines() or [''])[-1]}"
+        # HCCL's begins with what failed, and ends with a report of the device.
+        line = 0 if "HCCL" in text else -1
+        return f"{type(cause).__name__}: {(text.splitlines() or [''])[line]}"
 
     def _kill(self) -> None:
         import ray

@@ -27,7 +27,10 @@ class SharedDevices:
         "heavy"), as the vendor's variable takes them. Workers start from 0."""
         each = self.accelerators[pool]
         first = self.firsts[pool] + number * each
-        return ",".join(self.ids[(first + place) % len(self.ids)] for place in range(each))
+        # In the order of `ids`: torch-npu sees no device where they do not ascend.
+        return ",".join(
+            self.ids[place] for place in sorted((first + of) % len(self.ids) for of in range(each))
+        )
 
 
 def shared_devices(job: RLJob, ids: Sequence[str], share: bool) -> SharedDevices | None:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+import torch
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -29,6 +30,7 @@ _EXPENSIVE = {
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
     "torch_attn::_varlen_attn",
+    "npu::npu_fusion_attention",
 }
 """Operators whose results selective keeps: those with most of the arithmetic. By name, since torch knows some
 of them only once they are used."""
@@ -51,9 +53,12 @@ def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_me
 def _offloaded(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, which keeps its inputs alone, with these in main memory. The copies are made in the
     device's own order of work: the host waits for none."""
+    # Memory is pinned for the device that is named.
+    device = torch.accelerator.current_accelerator()
+    kind = device.type if device is not None else "cuda"
 
     def call(*arguments: Any) -> Any:
-        with save_on_cpu(pin_memory=True):
+        with save_on_cpu(pin_memory=True, device_type=kind):
             return function(*arguments)
 
     return call

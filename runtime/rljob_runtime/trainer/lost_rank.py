@@ -9,5 +9,5 @@ class RankLost(RuntimeError):
 
 def from_collectives(error: RuntimeError) -> bool:
     """Whether an error comes from communication between ranks."""
-    # gloo raises plain RuntimeErrors, which name the file of its source.
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    # gloo and HCCL raise plain RuntimeErrors, which name the file of its source, and its function.
+    return isinstance(error, dist.DistError) or any(each in str(error) for each in ("gloo", "HCCL"))

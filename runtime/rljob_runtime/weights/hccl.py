@@ -4,9 +4,12 @@ The same as `weights.nccl` with vllm-ascend's communicator and its weight transf
 against vllm-ascend's source; it has not been run, as no NPU was at hand.
 """
 
+import logging
 from typing import Any
 
 from rljob_runtime.weights.nccl import NcclSender, open_store
+
+log = logging.getLogger(__name__)
 
 
 class HcclSender(NcclSender):
@@ -38,5 +41,14 @@ class HcclSender(NcclSender):
         torch.accelerator.synchronize()
 
     def _abort(self, group: Any) -> None:
-        """Nothing: vllm-ascend offers no abort. Where the device waits for the lost member too, the trainer
-        does not come out of the sending in time, and is started again from its checkpoint."""
+        """HCCL destroys a group that no call is in, or that still waits for its members, and so frees the
+        hundreds of megabytes that each takes on the device; it may be called from any thread. One that is
+        sending it refuses to destroy: the trainer does not come out of that in time, and is started again
+        from its checkpoint."""
+        import torch
+
+        with torch.npu.device(group.device):  # type: ignore[attr-defined]
+            try:
+                group.hccl.hcclCommDestroy(group.comm)
+            except RuntimeError as error:
+                log.warning("HCCL did not destroy the group of the engines: %s", error)

@@ -26,6 +26,7 @@ ACCEPTED = {
             "training.parallel.maxTokensPerMicroBatch",
             "training.parallel.contextParallel.fixed.degree",
         )
+        or (rule.fields[0].endswith("acceleratorsPerWorker") and rule.fields[1:] == ("acceleratorType",))
     ),
     *(
         f"spec: rule {change.cel}"

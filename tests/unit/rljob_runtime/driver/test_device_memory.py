@@ -13,8 +13,10 @@ NVIDIA = (
     "CUDA out of memory. Tried to allocate 62.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 9.62 "
 )
 NVIDIA += "MiB is free. Process 1107 has 3.40 GiB memory in use."
-ASCEND = "NPU out of memory. Tried to allocate 2.00 GiB. NPU 3 has a total capacity of 61.00 GiB of which "
-ASCEND += "1.00 GiB is free."
+ASCEND = "NPU out of memory. Tried to allocate 2.00 GiB (NPU 3; 61.00 GiB total capacity; 57.00 GiB already "
+ASCEND += (
+    "allocated; 57.00 GiB current active; 1.00 GiB free; 58.00 GiB reserved in total by PyTorch) If reserved"
+)
 LOWER = "lower spec.training.parallel.maxTokensPerMicroBatch (16384; at least 96)"
 KEEP_LESS = "set spec.training.model.activationCheckpointing: full"
 ENGINE = "lower spec.training.rollout.engine.vllm.gpuMemoryUtilization (0.85)"

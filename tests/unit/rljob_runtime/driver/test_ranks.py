@@ -123,6 +123,10 @@ def test_what_a_rank_raised_is_told(monkeypatch: pytest.MonkeyPatch, raised: Exc
 
 
 GLOO = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:5341"
+HCCL = (
+    "[rank1] HCCL function error: HcclAllReduce, error code is 9 [ERROR] ERR02200 DIST call failed.\n"
+    "EI0002: the wait for a notify timed out.\nTraceBack (most recent call last): rtStreamSynchronize"
+)
 
 
 def ends(seconds: float, error: Exception) -> Any:
@@ -144,6 +148,7 @@ LATE = raised(torch.distributed.DistBackendError("timeout"))
 OWN = raised(ValueError("its own"))
 OF_ITS_OWN = "the trainer failed at step: ValueError: its own"
 OF_ANOTHER = "the trainer failed at step: RankLost: step 1: another rank of the trainer ended"
+OF_HCCL = f"the trainer failed at step: RuntimeError: {HCCL.splitlines()[0]}"
 DIED = "a process of the trainer died (rank 1); its log, {}, ends with: Segmentation fault"
 
 
@@ -154,6 +159,8 @@ DIED = "a process of the trainer died (rank 1); its log, {}, ends with: Segmenta
         ([ends(0, LOST), ends(0.002, ActorDiedError())], DIED, 0.002),
         ([ends(0, raised(RuntimeError(GLOO))), ends(0.5, ActorDiedError())], DIED, 0.5),
         ([ends(0, LATE), ends(1, ActorDiedError())], DIED, 1),
+        ([ends(0, raised(RuntimeError(HCCL))), ends(0.5, ActorDiedError())], DIED, 0.5),
+        ([ends(0, raised(RuntimeError(HCCL))), ends(900, ActorDiedError())], OF_HCCL, 10),
         ([ends(0, LOST), ends(9, OWN)], OF_ITS_OWN, 9),
         ([ends(0, LOST), ends(3, LOST)], OF_ANOTHER, 3),
         # Its process is there, and does not answer.

@@ -34,7 +34,7 @@ def wanted(trainer: int = 1, fast: int = 1, heavy: int = 0, per_worker: int = 1)
         (wanted(fast=4), ["5", "6", "7"], ["5"], ["6", "7", "5", "6"], []),
         (wanted(trainer=2, fast=2), ["0", "1"], ["0", "1"], ["0", "1"], []),
         (wanted(fast=1, heavy=1, per_worker=2), ["0", "1"], ["0"], ["1"], ["0,1"]),
-        (wanted(fast=2, heavy=1, per_worker=2), ["0", "1"], ["0"], ["1", "0"], ["1,0"]),
+        (wanted(fast=2, heavy=1, per_worker=2), ["0", "1"], ["0"], ["1", "0"], ["0,1"]),
     ],
 )
 def test_each_worker_has_devices(
