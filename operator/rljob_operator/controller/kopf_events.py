@@ -1,4 +1,4 @@
-"""kopf's part: it hears of RLJobs, and ends the process on a signal.
+"""kopf's part: it hears of RLJobs.
 
 What is known of RLJobs comes from the informer; kopf's events only say which of them has become another.
 
@@ -57,9 +57,11 @@ async def watch_jobs(
     namespace: str | None,
     stop: asyncio.Event,
     finish: Callable[[], Awaitable[None]],
+    begun: Callable[[], None],
 ) -> None:
-    """Call `heard` with each RLJob that changes or goes, as it is in the event, until `stop` is set or a
-    SIGTERM or SIGINT comes; `finish` is awaited then.
+    """Call `heard` with each RLJob that changes or goes, as it is in the event, until `stop` is set; `finish`
+    is awaited then. `begun` is called when kopf has taken SIGTERM and SIGINT, which it never gives back: no
+    signal is heard before `begun` returns.
 
     `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them. Raises
     `KopfEnded`, as after a watch that says nonsense, and when RLJobs are not served any more.
@@ -79,7 +81,8 @@ async def watch_jobs(
         kopf.on.event(GROUP, VERSION, "rljobs", registry=registry)(seen)
         logging.getLogger("kopf").setLevel(logging.WARNING)
         try:
-            await kopf.operator(
+            before = asyncio.all_tasks()
+            tasks = await kopf.spawn_tasks(
                 registry=registry,
                 settings=_settings(),
                 # No peering objects: the lease says which replica writes.
@@ -90,6 +93,8 @@ async def watch_jobs(
                 # kopf would make one of the user's name, which a container's user need not have.
                 identity="rljob-operator",
             )
+            begun()
+            await kopf.run_tasks(tasks, ignored=before)
         # kopf's classes of errors are no part of what it exports.
         except Exception as error:
             raise KopfEnded(f"{type(error).__name__}: {error}") from error

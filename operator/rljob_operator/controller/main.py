@@ -14,6 +14,7 @@ from random import Random
 from rljob_client.backoff import Backoff, Failures
 from rljob_client.credentials import CredentialsError
 from rljob_operator.controller.process import OperatorProcess, Options
+from rljob_operator.controller.stopping import StopSignals, unless
 from rljob_operator.render.images import add_option
 
 _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
@@ -62,17 +63,25 @@ async def _run(options: argparse.Namespace) -> int:
         burst=options.burst,
         runtime_images=options.runtime_images,
     )
+    with StopSignals() as signals:
+        return await _instances(chosen, signals)
+
+
+async def _instances(options: Options, signals: StopSignals) -> int:
+    """One after the other, until one ends for good or a signal comes; the exit code."""
     loop, early = asyncio.get_running_loop(), Failures(_ANEW, Random())
     while True:
         began = loop.time()
-        code = await OperatorProcess(chosen).run()
+        code = await OperatorProcess(options, signals).run()
         if code is not None:
             return code
         # An instance that worked for a while lost its lease by an outage: the next one begins at once.
         if loop.time() - began < _SOON_SECONDS:
-            await asyncio.sleep(early.failed())
+            await unless(signals.came, asyncio.sleep(early.failed()))
         else:
             early.worked()
+        if signals.came.is_set():
+            return 0
 
 
 def _parser() -> argparse.ArgumentParser:

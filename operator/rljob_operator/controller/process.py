@@ -42,6 +42,7 @@ from rljob_operator.controller.observe import LastHeads, Observer
 from rljob_operator.controller.pacing import gather_seconds
 from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
+from rljob_operator.controller.stopping import StopSignals, in_thread, unless
 from rljob_operator.controller.watched import Informers, informers
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.event_recorder import EventRecorder
@@ -99,8 +100,9 @@ class Options:
 class OperatorProcess:
     """One replica."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, signals: StopSignals) -> None:
         self._options = options
+        self._signals = signals
         self._metrics = OperatorMetrics()
         self._random = Random()
         # A name that no other process has, not even the next one of this pod.
@@ -119,9 +121,13 @@ class OperatorProcess:
         self._metrics.count_jobs(get_args(Phase), self._count)
 
     async def run(self) -> int | None:
-        """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance."""
-        options = self._options
-        credentials = find_credentials(options.kubeconfig)
+        """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance.
+        Raises `CredentialsError`."""
+        options, signals = self._options, self._signals
+        # It may run a command that takes a minute.
+        finding = in_thread(partial(find_credentials, options.kubeconfig))
+        if (credentials := await unless(signals.came, finding)) is None:
+            return 0
         async with AsyncExitStack() as stack:
             transport = await stack.enter_async_context(
                 Transport(credentials, self._metrics, "rljob-operator")
@@ -150,6 +156,7 @@ class OperatorProcess:
             log.info("serving /healthz, /readyz and /metrics on port %d", health.port)
             # In a stack within: the parts end first, and probes are answered until they have.
             parts = await stack.enter_async_context(AsyncExitStack())
+            self._start(parts, "signals", self._heed())
             self._definition = Definition(transport, self._all_changed)
             self._start(parts, "definition", self._definition.run())
             for informer in self._informers:
@@ -157,9 +164,11 @@ class OperatorProcess:
             self._leadership = self._leaders(transport, options.lease_namespace or credentials.namespace)
             # The last part, and so the first to end: what it has under way still needs the informers.
             self._start(parts, "leader", self._lead(self._leadership, transport, client))
-            if await self._served(client):
+            if await unless(self._stop, self._served(client)):
                 try:
-                    await watch_jobs(self._heard, credentials, options.namespace, self._stop, parts.aclose)
+                    await watch_jobs(
+                        self._heard, credentials, options.namespace, self._stop, parts.aclose, signals.take
+                    )
                 except KopfEnded as error:
                     log.warning("kopf has ended, all begins anew: %s", error)
                     return None
@@ -171,21 +180,20 @@ class OperatorProcess:
             return 1
         return 0
 
+    async def _heed(self) -> None:
+        await self._signals.came.wait()
+        self._stop.set()
+
     async def _served(self, client: ApiClient) -> bool:
-        """Wait until the API server serves RLJobs, or the process is to stop. kopf looks only once: an API
-        server that has just started may not serve what is defined in it."""
-        while not self._stop.is_set():
+        """Wait until the API server serves RLJobs. kopf looks only once: an API server that has just started
+        may not serve what is defined in it."""
+        while True:
             try:
                 async for _ in client.pages(RLJOBS, Item, self._options.namespace, page_size=1):
                     return True
             except ApiError as error:
                 log.warning("no RLJobs yet: %s", error)
-            try:
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._stop.wait()
-            except TimeoutError:
-                continue
-        return False
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _heard(self, item: Mapping[str, Any]) -> None:
         """kopf tells of a job. The informer most likely knows; where it does not in time, the job is read."""

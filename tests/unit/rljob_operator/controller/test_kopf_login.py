@@ -56,7 +56,9 @@ async def watched(credentials):
     async def watch():
         stop = asyncio.Event()
         tell(begun, asyncio.get_running_loop(), stop)
-        await watch_jobs(lambda job: tell(heard, job["metadata"]["name"]), credentials, "team", stop, finish)
+        await watch_jobs(
+            lambda job: tell(heard, job["metadata"]["name"]), credentials, "team", stop, finish, lambda: None
+        )
 
     watching = asyncio.create_task(asyncio.to_thread(asyncio.run, watch()))
     loop, stop = await begun.get()

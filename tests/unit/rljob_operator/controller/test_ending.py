@@ -1,0 +1,118 @@
+"""The operator's process is told to end, whatever it waits for. Its API server is one whose words kopf does
+not understand: then kopf ends, and all begins anew."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from tests.support.operator.kubeconfig import write_kubeconfig
+from tests.support.operator.operator_site import OWN_PYTHONPATH
+from tools.cluster.ports import Ports
+
+SECONDS = 60.0
+"""A machine that does much else at the same time may be slow; an event ends every wait."""
+LIST = {"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}
+
+
+class Operator:
+    """A process, and what it has logged."""
+
+    def __init__(self, process):
+        self._process = process
+        self.log = ""
+
+    async def says(self, words, times=1):
+        """Read its log on, until it has said this so many times."""
+        while self.log.count(words) < times:
+            line = await asyncio.wait_for(self._process.stderr.readline(), SECONDS)
+            assert line, f"it ended without saying {words!r} {times} times:\n{self.log}"
+            self.log += line.decode()
+
+    async def ends(self, told):
+        """Its exit code and the seconds that its end took, by this signal."""
+        began = time.monotonic()
+        self._process.send_signal(told)
+        _, rest = await asyncio.wait_for(self._process.communicate(), SECONDS)
+        self.log += rest.decode()
+        return self._process.returncode, time.monotonic() - began
+
+
+@asynccontextmanager
+async def running(kubeconfig):
+    ports = Ports()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "rljob_operator.controller.main", "--host=127.0.0.1", f"--port={ports.take()}"),
+        f"--kubeconfig={kubeconfig}",
+        env={**os.environ, "PYTHONPATH": OWN_PYTHONPATH},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    operator = Operator(process)
+    try:
+        yield operator
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        ports.give_back()
+        print(operator.log)
+
+
+@asynccontextmanager
+async def api_server(answer):
+    """At this address; it is stopped by what comes with it."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", runner.cleanup
+    finally:
+        await runner.cleanup()
+
+
+async def lists(request):
+    return web.Response(text="") if "watch" in request.query else web.json_response(LIST)
+
+
+async def silence(request):
+    await asyncio.sleep(3600.0)
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+async def test_after_kopf_has_ended_while_the_api_server_is_away(tmp_path, told):
+    async with api_server(lists) as (url, stop):
+        config = write_kubeconfig(tmp_path / "config", {"server": url})
+        async with running(config) as operator:
+            await operator.says("all begins anew")
+            await stop()
+            await operator.says("no RLJobs yet")
+            assert (await operator.ends(told))[0] == 0
+
+
+async def test_between_two_instances(tmp_path):
+    async with api_server(lists) as (url, _):
+        config = write_kubeconfig(tmp_path / "config", {"server": url})
+        async with running(config) as operator:
+            # By the fourth time it waits for 4 s at least.
+            await operator.says("all begins anew", times=4)
+            code, seconds = await operator.ends(signal.SIGTERM)
+    assert (code, operator.log.count("serving /healthz")) == (0, 4)
+    assert seconds < 4.0
+
+
+async def test_while_the_api_server_is_silent(tmp_path):
+    async with api_server(silence) as (url, _):
+        config = write_kubeconfig(tmp_path / "config", {"server": url})
+        async with running(config) as operator:
+            await operator.says("serving /healthz")
+            code, seconds = await operator.ends(signal.SIGTERM)
+    assert code == 0
+    assert seconds < 25.0  # it would wait for 30 s for the answer
