@@ -6,6 +6,7 @@ Guarantees:
 - a token, certificate or certificate authority that was rotated since it was read is read again, and the
   request sent once more, before it counts as refused;
 - with a new certificate no old connection is used, and those are closed soon after their last use;
+- no error shows the password of a proxy, nor its traceback;
 - each request is counted, by verb, type and HTTP status.
 """
 
@@ -29,6 +30,7 @@ from rljob_client.credentials import Credentials, CredentialsError
 from rljob_client.decoding import decode
 from rljob_client.errors import ApiError, NoCredentials, Unreachable, error_of, refusal_of
 from rljob_client.identity import Identity
+from rljob_client.passwords import without_passwords
 from rljob_client.resources import Resource
 
 AnswerT = TypeVar("AnswerT")
@@ -131,7 +133,7 @@ class Transport:
         try:
             refused = await response.read() if response.status >= 300 else None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from error
+            raise self._unreachable(call, error) from None
         try:
             if refused is not None:
                 raise _error(call, response, refused)
@@ -144,7 +146,7 @@ class Transport:
             async with await self._ask(call, who) as response:
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from error
+            raise self._unreachable(call, error) from None
         if response.status >= 300:
             raise _error(call, response, body)
         return body
@@ -171,7 +173,7 @@ class Transport:
                     return await self._request(call, other, silence)
             return response
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from error
+            raise self._unreachable(call, error) from None
         except CredentialsError as error:
             raise NoCredentials(str(call), str(error)) from None
 
@@ -206,7 +208,7 @@ class Transport:
                 if sum(map(len, begun)) > _LONGEST_LINE:
                     raise Unreachable(str(call), f"a line of the answer exceeds {_LONGEST_LINE:,} bytes")
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from error
+            raise self._unreachable(call, error) from None
 
     async def _request_over(
         self, tls: ssl.SSLContext | None, call: Call, who: Identity | None, silence: float | None
@@ -251,17 +253,26 @@ class Transport:
         return headers
 
     def _unreachable(self, call: Call, error: Exception) -> Unreachable:
-        where = self._credentials.server
-        # Neither of the first two has sent anything: there was no connection.
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            why = f"the certificate of {where} is not accepted: {error.certificate_error}"
-            return Unreachable(str(call), why, sent=False)
-        if isinstance(error, aiohttp.ClientConnectorError):
-            why = f"cannot connect to {where}: {error.os_error.strerror or error.os_error}"
-            return Unreachable(str(call), why, sent=False)
-        if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
-            return Unreachable(str(call), f"{where} is silent")
-        return Unreachable(str(call), f"the connection to {where} broke: {error or type(error).__name__}")
+        """The error to raise in place of aiohttp's, and not from it: there a proxy's URL is told whole."""
+        why, sent = _what_broke(without_passwords(self._credentials.server), error)
+        return Unreachable(str(call), without_passwords(why), sent=sent)
+
+
+def _what_broke(where: str, error: Exception) -> tuple[str, bool]:
+    """In words, and whether the request may have been sent. It was not where there was no connection."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {where} is not accepted: {error.certificate_error}", False
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        proxy = error.request_info.real_url
+        said = f"{error.status} {error.message}"
+        return f"the proxy {proxy.host}:{proxy.port} makes no connection to {where}: {said}", False
+    if isinstance(error, aiohttp.ClientConnectorError):
+        proxied = isinstance(error, aiohttp.ClientProxyConnectionError)
+        to = f"the proxy {error.host}:{error.port}" if proxied else where
+        return f"cannot connect to {to}: {error.os_error.strerror or error.os_error}", False
+    if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
+        return f"{where} is silent", True
+    return f"the connection to {where} broke: {error or type(error).__name__}", True
 
 
 def answer_of(call: Call, body: bytes | msgspec.Raw, kind: type[AnswerT]) -> AnswerT:

@@ -17,6 +17,7 @@ import kopf
 
 from rljob_api.job import GROUP, VERSION
 from rljob_client.credentials import Credentials
+from rljob_client.passwords import without_passwords
 from rljob_operator.controller.kopf_login import KopfLogin
 
 _REQUEST_SECONDS = 30.0
@@ -97,7 +98,7 @@ async def watch_jobs(
             await kopf.run_tasks(tasks, ignored=before)
         # kopf's classes of errors are no part of what it exports.
         except Exception as error:
-            raise KopfEnded(f"{type(error).__name__}: {error}") from error
+            raise KopfEnded(without_passwords(f"{type(error).__name__}: {error}")) from error
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -5,6 +5,7 @@ Guarantees:
   those of all requests of the process;
 - a connection is as whoever it began as: with another certificate there is another session, and the one
   before is closed;
+- no error that kopf logs holds the password of a proxy;
 - where the server goes on refusing, or a login fails, kopf asks again after a wait that grows.
 """
 
@@ -25,6 +26,7 @@ from yarl import URL
 from rljob_client.backoff import Failures
 from rljob_client.credentials import Credentials, CredentialsError
 from rljob_client.identity import Identity
+from rljob_client.passwords import without_passwords
 from rljob_client.retry import PATIENT_BACKOFF
 from rljob_operator.controller.kopf_answers import ShallowAnswer
 
@@ -118,10 +120,11 @@ class KopfLogin:
                     await self._show(other, request, session, tls)
                     response = await handler(request)
             return response
-        except aiohttp.ClientConnectorCertificateError:
-            if tls is None or authority is None or not await asyncio.to_thread(authority.changed, tls):
-                raise
-            await _begin_anew(session, "the certificate authority has been rotated")
+        except (aiohttp.ClientConnectionError, aiohttp.ClientHttpProxyError) as error:
+            unknown = isinstance(error, aiohttp.ClientConnectorCertificateError)
+            if unknown and authority and tls and await asyncio.to_thread(authority.changed, tls):
+                await _begin_anew(session, "the certificate authority has been rotated")
+            raise _NoConnection(without_passwords(str(error) or type(error).__name__)) from None
         except CredentialsError as error:
             await _begin_anew(session, str(error))
 
@@ -146,6 +149,14 @@ class KopfLogin:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+class _NoConnection(aiohttp.ClientConnectionError):
+    """In place of aiohttp's errors: kopf logs the whole of those, which have a proxy's URL and headers, and
+    ends where it is a proxy that refuses."""
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 async def _begin_anew(session: aiohttp.ClientSession, why: str) -> NoReturn:

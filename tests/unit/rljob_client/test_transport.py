@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import traceback
 from contextlib import asynccontextmanager
 
 import pytest
@@ -154,6 +155,45 @@ async def test_requests_speak_for_somebody_else_through_a_proxy():
     (request,) = seen
     assert request.headers["Host"] == "api.invalid"
     assert request.headers.getall("Impersonate-Group") == ["a", "b"]
+
+
+@asynccontextmanager
+async def proxy_that_says(words):
+    """Answers each CONNECT with these words, and ends the connection. Gives its host and port."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(words)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n",
+            "the proxy {proxy} makes no connection to https://api.invalid: 407 Who are you",
+        ),
+        (b"", "the connection to https://api.invalid broke"),
+        (b"S3cret\r\n\r\n", "the connection to https://api.invalid broke"),
+        (None, "cannot connect to the proxy {proxy}: "),
+    ],
+    ids=["a refusal", "nothing", "nonsense", "away"],
+)
+async def test_no_error_shows_the_password_of_a_proxy(words, says):
+    async with proxy_that_says(words or b"") as proxy:
+        if words is None:
+            proxy = "127.0.0.1:1"
+        credentials = Credentials("https://api.invalid", None, proxy=f"http://me:Passw0rd@{proxy}")
+        with pytest.raises(Unreachable, match=says.format(proxy=proxy)) as caught:
+            await send(credentials, timeout=2.0)
+    assert caught.value.sent == (words in (b"", b"S3cret\r\n\r\n"))
+    assert "Passw0rd" not in "".join(traceback.format_exception(caught.value))
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """kopf, and servers that do not take what it shows."""
 
 import asyncio
+import base64
 import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -184,3 +185,31 @@ async def test_the_name_that_a_certificate_must_bear(tmp_path, authority, caplog
             await asyncio.sleep(0.5)
         assert "not valid for 'kubernetes'" in caplog.text
         assert server.seen == []
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["refuses", "is away"])
+async def test_the_password_of_a_proxy_is_not_logged(caplog, away):
+    asked = asyncio.Queue()
+
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        asked.put_nowait("a request")
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        proxy = "127.0.0.1:1" if away else f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with caplog.at_level(logging.DEBUG):
+            credentials = Credentials("https://api.invalid", None, proxy=f"http://me:Passw0rd@{proxy}")
+            async with watched(credentials):
+                if away:
+                    await asyncio.sleep(1.0)
+                else:
+                    # kopf goes on: it begins with three requests, and tries them again.
+                    for _ in range(6):
+                        await asyncio.wait_for(asked.get(), 20.0)
+    assert ("Connect call failed" if away else "407") in caplog.text
+    assert "Passw0rd" not in caplog.text
+    assert base64.b64encode(b"me:Passw0rd").decode() not in caplog.text
