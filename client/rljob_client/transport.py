@@ -113,27 +113,26 @@ class Transport:
     async def send(self, call: Call, timeout: float) -> bytes:
         """The answer's body. Raises `ApiError`; `timeout`: seconds for everything."""
         deadline = asyncio.get_running_loop().time() + timeout
-        try:
-            async with asyncio.timeout_at(deadline):
-                who = await self._who(call)
-        except TimeoutError:
-            why = f"the login has not ended within {timeout:.3g} s"
-            raise Unreachable(str(call), why, sent=False) from None
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._send(call, who)
-        except TimeoutError:
-            raise Unreachable(str(call), f"no answer within {timeout:.3g} s") from None
+        async with _limit(call, deadline, f"the login has not ended within {timeout:.3g} s", sent=False):
+            who = await self._who(call)
+        async with _limit(call, deadline, f"no answer within {timeout:.3g} s"):
+            return await self._send(call, who)
 
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of an answer that goes on. They end when the server ends the answer; reading them raises
-        `Unreachable` when the connection breaks or nothing comes for `silence` seconds."""
-        response = await self._ask(call, await self._who(call), silence)
-        try:
-            refused = await response.read() if response.status >= 300 else None
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from None
+        `Unreachable` when the connection breaks or nothing comes for `silence` seconds, and entering it where
+        the answer has not begun, or a refusal not ended, by then."""
+        deadline = asyncio.get_running_loop().time() + silence
+        async with _limit(call, deadline, f"the login has not ended within {silence:.3g} s", sent=False):
+            who = await self._who(call)
+        # A limit of aiohttp's for a silent socket is none for a proxy's answer, nor for one that trickles in.
+        async with _limit(call, deadline, f"no answer within {silence:.3g} s"):
+            response = await self._ask(call, who, silence)
+            try:
+                refused = await response.read() if response.status >= 300 else None
+            except (aiohttp.ClientError, OSError) as error:
+                raise self._unreachable(call, error) from None
         try:
             if refused is not None:
                 raise _error(call, response, refused)
@@ -221,7 +220,7 @@ class Transport:
                 URL(self._url(call), encoded=True),
                 self._headers_of(call, who),
                 call.body,
-                # No total: a watch goes on for minutes, and `send` sets a limit around all other calls.
+                # No total: a watch goes on for minutes, and all else has a limit around it.
                 aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
             )
             code = str(response.status)
@@ -256,6 +255,16 @@ class Transport:
         """The error to raise in place of aiohttp's, and not from it: there a proxy's URL is told whole."""
         why, sent = _what_broke(without_passwords(self._credentials.server), error)
         return Unreachable(str(call), without_passwords(why), sent=sent)
+
+
+@asynccontextmanager
+async def _limit(call: Call, deadline: float, late: str, *, sent: bool = True) -> AsyncIterator[None]:
+    """Ends the body at `deadline`, by the loop's clock, with an `Unreachable` that says `late`."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError:
+        raise Unreachable(str(call), late, sent=sent) from None
 
 
 def _what_broke(where: str, error: Exception) -> tuple[str, bool]:

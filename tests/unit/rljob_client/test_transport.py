@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 import traceback
 from contextlib import asynccontextmanager
 
@@ -107,6 +108,17 @@ def logins(*tokens):
 
 
 @asynccontextmanager
+async def serving(answer):
+    """A server that answers so; gives its address."""
+    runner = web.AppRunner(web.Application(), access_log=None, shutdown_timeout=0.1)
+    runner.app.router.add_route("*", "/{path:.*}", answer)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@asynccontextmanager
 async def picky_server(accepted):
     """Accepts one token; tells the requests that came."""
     seen = []
@@ -117,12 +129,8 @@ async def picky_server(accepted):
             return web.json_response({"kind": "Status", "message": "who?"}, status=401)
         return web.Response(text="{}\n")
 
-    runner = web.AppRunner(web.Application(), access_log=None)
-    runner.app.router.add_route("*", "/{path:.*}", answer)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
-    await runner.cleanup()
+    async with serving(answer) as address:
+        yield address, seen
 
 
 async def test_a_refused_user_logs_in_again_for_requests_and_watches():
@@ -197,14 +205,14 @@ async def test_no_error_shows_the_password_of_a_proxy(words, says):
 
 
 @asynccontextmanager
-async def silent_server():
+async def silent_server(until=b"\r\n\r\n{}"):
     """Takes requests and never answers. Gives its address, an event that is set when a request has come, and
     how each connection ended."""
     begun, ended = asyncio.Event(), asyncio.Queue()
 
     async def serve(reader, writer):
         try:
-            await reader.readuntil(b"\r\n\r\n{}")
+            await reader.readuntil(until)
             begun.set()
             ended.put_nowait(await reader.read())
         except ConnectionResetError as error:
@@ -214,6 +222,53 @@ async def silent_server():
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", begun, ended
+
+
+async def test_a_watch_through_a_proxy_that_is_silent_ends():
+    async with silent_server(b"\r\n\r\n") as (proxy, begun, ended):
+        credentials = Credentials("https://api.invalid", None, proxy=proxy)
+        async with Transport(credentials, OperatorMetrics(), "test") as transport:
+            with pytest.raises(Unreachable, match=r"pods: no answer within 0\.5 s"):
+                async with asyncio.timeout(20.0), transport.stream(CALL, 0.5):
+                    pass
+        assert begun.is_set()
+        assert await asyncio.wait_for(ended.get(), 10) in (b"", ConnectionResetError)
+
+
+async def test_a_watch_whose_login_does_not_end_is_given_up():
+    gate = threading.Event()
+
+    def log_in():
+        gate.wait(20.0)
+        return Identity("Bearer late")
+
+    async with silent_server() as (address, begun, _):
+        credentials = Credentials(address, None, SharedLogin(log_in, FILE_PACE))
+        async with Transport(credentials, OperatorMetrics(), "test") as transport:
+            with pytest.raises(Unreachable, match=r"the login has not ended within 0\.5 s") as caught:
+                async with asyncio.timeout(20.0), transport.stream(CALL, 0.5):
+                    pass
+        gate.set()
+        assert not caught.value.sent and not begun.is_set()
+
+
+async def test_a_refusal_of_a_watch_that_does_not_end():
+    """A byte comes now and then: it is not silent."""
+
+    async def drip(request):
+        answer = web.StreamResponse(status=403)
+        await answer.prepare(request)
+        while True:
+            await answer.write(b"no")
+            await asyncio.sleep(0.1)
+
+    async with (
+        serving(drip) as address,
+        Transport(Credentials(address, None), OperatorMetrics(), "test") as transport,
+    ):
+        with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
+            async with asyncio.timeout(20.0), transport.stream(CALL, 0.5):
+                pass
 
 
 async def test_a_request_that_is_given_up_resets_its_connection():
