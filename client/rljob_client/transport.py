@@ -7,7 +7,7 @@ Guarantees:
   request sent once more, before it counts as refused;
 - with a new certificate no old connection is used, and those are closed soon after their last use;
 - no error shows the password of a proxy, nor its traceback;
-- each request is counted, by verb, type and HTTP status.
+- each request is counted, by verb, type and HTTP status, once its answer is there.
 """
 
 import asyncio
@@ -69,8 +69,8 @@ class CallObserver(Protocol):
     """Whoever counts requests."""
 
     def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """A request has its answer: `code` is the HTTP status, `none` where no answer came. For a watch,
-        `seconds` is the time until it began. May not block or raise."""
+        """A request has its whole answer, after so many seconds; a watch, the beginning of it. `code` is the
+        HTTP status, `none` where that did not come. May not block or raise."""
 
 
 class Uncounted:
@@ -129,23 +129,16 @@ class Transport:
         # A limit of aiohttp's for a silent socket is none for a proxy's answer, nor for one that trickles in.
         async with _limit(call, deadline, f"no answer within {silence:.3g} s"):
             response = await self._ask(call, who, silence)
-            try:
-                refused = await response.read() if response.status >= 300 else None
-            except (aiohttp.ClientError, OSError) as error:
-                raise self._unreachable(call, error) from None
         try:
-            if refused is not None:
-                raise _error(call, response, refused)
+            if response.status >= 300:
+                raise _error(call, response, await response.read())
             yield self._lines(call, response.content)
         finally:
             response.close()
 
     async def _send(self, call: Call, who: Identity | None) -> bytes:
-        try:
-            async with await self._ask(call, who) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(call, error) from None
+        async with await self._ask(call, who) as response:
+            body = await response.read()
         if response.status >= 300:
             raise _error(call, response, body)
         return body
@@ -162,14 +155,11 @@ class Transport:
     async def _ask(
         self, call: Call, who: Identity | None, silence: float | None = None
     ) -> aiohttp.ClientResponse:
-        """The beginning of the answer. Raises `ApiError`."""
+        """The answer, as far as `_request_over` waits for it. Raises `ApiError`."""
         try:
             response = await self._request(call, who, silence)
-            if response.status == 401 and who is not None:
-                # The whole of it, so that its connection is free and it can still be told.
-                await response.read()
-                if (other := await self._other(who)) is not None:
-                    return await self._request(call, other, silence)
+            if response.status == 401 and who is not None and (other := await self._other(who)) is not None:
+                return await self._request(call, other, silence)
             return response
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(call, error) from None
@@ -183,7 +173,7 @@ class Transport:
     async def _request(
         self, call: Call, who: Identity | None, silence: float | None
     ) -> aiohttp.ClientResponse:
-        """The beginning of the answer, also by an authority that was rotated."""
+        """`_request_over`, also by an authority that was rotated."""
         tls, authority = self._credentials.tls_of(who), self._credentials.authority
         try:
             return await self._request_over(tls, call, who, silence)
@@ -212,6 +202,8 @@ class Transport:
     async def _request_over(
         self, tls: ssl.SSLContext | None, call: Call, who: Identity | None, silence: float | None
     ) -> aiohttp.ClientResponse:
+        """The answer, which is there whole and can be read again; with `silence` its beginning alone is, but
+        for a refusal."""
         began = self._clock()
         code = "none"
         try:
@@ -223,6 +215,8 @@ class Transport:
                 # No total: a watch goes on for minutes, and all else has a limit around it.
                 aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
             )
+            if silence is None or response.status >= 300:
+                await response.read()
             code = str(response.status)
             return response
         finally:

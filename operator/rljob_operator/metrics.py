@@ -36,7 +36,7 @@ class OperatorMetrics(KubeObserver):
 
         self.api_calls = Counter(
             "rljob_api_calls_total",
-            "Requests to the API server, by HTTP status; code is `none` where no answer came.",
+            "Requests to the API server, by HTTP status; code is `none` where no whole answer came.",
             ("verb", "resource", "code"),
             registry=registry,
         )

@@ -9,8 +9,8 @@ class KubeObserver:
     few calls needs; derive from it to count. No method may block or raise. Times are in seconds."""
 
     def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """A request has its answer: `code` is the HTTP status, `none` where no answer came. For a watch,
-        `seconds` is the time until it began."""
+        """A request has its whole answer, after so many seconds; a watch, the beginning of it. `code` is the
+        HTTP status, `none` where that did not come."""
 
     def write_waited(self, seconds: float) -> None:
         """A write waited for the client-side rate limit."""

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from rljob_client.credentials import AuthorityFile, Credentials, find_credentials
-from rljob_client.errors import NoCredentials, Unauthorized, Unreachable
+from rljob_client.errors import Forbidden, NoCredentials, Unauthorized, Unreachable
 from rljob_client.identity import Identity
 from rljob_client.resources import PODS
 from rljob_client.shared_login import FILE_PACE, SharedLogin
@@ -269,6 +269,78 @@ async def test_a_refusal_of_a_watch_that_does_not_end():
         with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
             async with asyncio.timeout(20.0), transport.stream(CALL, 0.5):
                 pass
+
+
+class Counted:
+    """An observer."""
+
+    def __init__(self):
+        self.calls = []
+
+    def api_called(self, verb, resource, code, seconds):
+        self.calls.append((verb, resource, code, seconds))
+
+
+@pytest.mark.parametrize(
+    ("then", "code"), [("ends", "200"), ("breaks", "none"), ("stands still", "none"), ("is refused", "403")]
+)
+async def test_a_request_is_counted_when_its_answer_has_ended(then, code):
+    async def answer(request):
+        begun = web.StreamResponse(status=403 if then == "is refused" else 200)
+        begun.content_length = 2
+        await begun.prepare(request)
+        await begun.write(b"{")
+        # Its end comes later than its beginning, which is all that it must be.
+        await asyncio.sleep(0.4)
+        if then == "breaks":
+            request.transport.close()
+        elif then == "stands still":
+            await asyncio.sleep(10.0)
+        else:
+            await begun.write(b"}")
+        return begun
+
+    counted = Counted()
+    async with (
+        serving(answer) as address,
+        Transport(Credentials(address, None), counted, "test") as transport,
+    ):
+        if then == "ends":
+            assert await transport.send(CALL, 10.0) == b"{}"
+        else:
+            with pytest.raises(Unreachable if code == "none" else Forbidden):
+                await transport.send(CALL, 1.0)
+    [(*told, seconds)] = counted.calls
+    assert told == ["create", "pods", code]
+    assert seconds >= 0.4
+
+
+async def test_a_watch_is_counted_when_it_has_begun():
+    async def answer(request):
+        begun = web.StreamResponse()
+        await begun.prepare(request)
+        await begun.write(b"{}\n")
+        await asyncio.sleep(20.0)
+        return begun
+
+    counted = Counted()
+    async with (
+        serving(answer) as address,
+        Transport(Credentials(address, None), counted, "test") as transport,
+        transport.stream(CALL, 10.0) as lines,
+    ):
+        assert [told for *told, _ in counted.calls] == [["create", "pods", "200"]]
+        assert await anext(lines) == b"{}"
+        assert len(counted.calls) == 1
+
+
+async def test_a_request_that_is_sent_again_after_a_login_is_counted_twice():
+    counted = Counted()
+    async with picky_server("Bearer 2") as (address, _):
+        credentials = Credentials(address, None, logins("Bearer 1", "Bearer 2"))
+        async with Transport(credentials, counted, "test") as transport:
+            await transport.send(CALL, 10.0)
+    assert [code for _, _, code, _ in counted.calls] == ["401", "200"]
 
 
 async def test_a_request_that_is_given_up_resets_its_connection():
