@@ -19,9 +19,27 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rljob_operator.kube.observer import KubeObserver
 
-# Bounds of histograms, in seconds: of single requests, and of waits.
-_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+# Bounds of histograms, in seconds: of requests and single looks, of waits, of the start of a job. The last
+# bound is beyond the time limit of what is measured: a quantile is never told as more than that.
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0)
 _SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+_START = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1200.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    14_400.0,
+)
 
 
 class OperatorMetrics(KubeObserver):
@@ -100,7 +118,7 @@ class OperatorMetrics(KubeObserver):
         self.time_to_running_seconds = Histogram(
             "rljob_time_to_running_seconds",
             "Time from the start of a job to the moment that it runs.",
-            buckets=_SLOW,
+            buckets=_START,
             registry=registry,
         )
 
