@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -15,7 +14,10 @@ from rljob_client.backoff import Backoff, Failures
 from rljob_client.credentials import CredentialsError
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.controller.stopping import StopSignals, unless
+from rljob_operator.kube.http import CannotListen
 from rljob_operator.render.images import add_option
+
+log = logging.getLogger(__name__)
 
 _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
 """Between instances that each began anew soon after their start."""
@@ -37,13 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(*_COLLECTOR)
     try:
         return asyncio.run(_run(options))
-    except CredentialsError as error:
+    except (CredentialsError, CannotListen) as error:
         print(f"rljob-operator: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        print(f"rljob-operator: port {options.port} is in use: choose another by --port", file=sys.stderr)
         return 2
 
 
@@ -68,18 +65,27 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 async def _instances(options: Options, signals: StopSignals) -> int:
-    """One after the other, until one ends for good or a signal comes; the exit code."""
-    loop, early = asyncio.get_running_loop(), Failures(_ANEW, Random())
+    """One after the other, until one ends for good or a signal comes; the exit code. Raises what keeps the
+    first one from its start."""
+    loop, early, again = asyncio.get_running_loop(), Failures(_ANEW, Random()), False
     while True:
-        began = loop.time()
-        code = await OperatorProcess(options, signals).run()
+        began, started = loop.time(), True
+        try:
+            code = await OperatorProcess(options, signals).run()
+        except (CredentialsError, CannotListen) as error:
+            if not again:
+                raise
+            # It worked before, and what keeps the API server away may keep a login's server away, too.
+            log.warning("%s; it is tried again", error)
+            code, started = None, False
         if code is not None:
             return code
+        again = True
         # An instance that worked for a while lost its lease by an outage: the next one begins at once.
-        if loop.time() - began < _SOON_SECONDS:
-            await unless(signals.came, asyncio.sleep(early.failed()))
-        else:
+        if started and loop.time() - began >= _SOON_SECONDS:
             early.worked()
+        else:
+            await unless(signals.came, asyncio.sleep(early.failed()))
         if signals.came.is_set():
             return 0
 

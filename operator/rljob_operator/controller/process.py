@@ -122,7 +122,7 @@ class OperatorProcess:
 
     async def run(self) -> int | None:
         """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance.
-        Raises `CredentialsError`."""
+        Raises `CredentialsError` and `CannotListen`."""
         options, signals = self._options, self._signals
         # It may run a command that takes a minute.
         finding = in_thread(partial(find_credentials, options.kubeconfig))

@@ -3,7 +3,9 @@
 Guarantees: an answer that is not "ok" says why, in one line; nothing else is served.
 """
 
+import os
 from collections.abc import Awaitable, Callable
+from errno import errorcode
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -11,6 +13,10 @@ from aiohttp import web
 
 Check = Callable[[], str | None]
 """What is wrong; None when nothing is."""
+
+
+class CannotListen(Exception):
+    """The address is not this machine's, or another process has the port."""
 
 
 class Exposition(Protocol):
@@ -23,7 +29,8 @@ class Exposition(Protocol):
 
 
 class HealthServer:
-    """An HTTP server on the running loop: one that hangs is not alive. Use as a context manager."""
+    """An HTTP server on the running loop: one that hangs is not alive. Use as a context manager, which raises
+    `CannotListen`."""
 
     def __init__(
         self, metrics: Exposition, alive: Check, ready: Check, port: int, host: str | None = None
@@ -42,7 +49,15 @@ class HealthServer:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            where = "all addresses" if self._host is None else self._host
+            why = os.strerror(error.errno) if error.errno in errorcode else error.strerror or error
+            raise CannotListen(
+                f"cannot listen on port {self._port} of {where}: {why}; choose others by --port and --host"
+            ) from None
         return self
 
     async def __aexit__(

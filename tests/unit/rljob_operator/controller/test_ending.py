@@ -1,5 +1,5 @@
-"""The operator's process is told to end, whatever it waits for. Its API server is one whose words kopf does
-not understand: then kopf ends, and all begins anew."""
+"""The operator's process begins anew, and ends when it is told to, whatever it waits for. Its API server is
+one whose words kopf does not understand: then kopf ends, and all begins anew."""
 
 import asyncio
 import os
@@ -8,9 +8,11 @@ import sys
 import time
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.support.operator.credential_command import Command
 from tests.support.operator.kubeconfig import write_kubeconfig
 from tests.support.operator.operator_site import OWN_PYTHONPATH
 from tools.cluster.ports import Ports
@@ -23,8 +25,9 @@ LIST = {"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}
 class Operator:
     """A process, and what it has logged."""
 
-    def __init__(self, process):
+    def __init__(self, process, port):
         self._process = process
+        self._url = f"http://127.0.0.1:{port}"
         self.log = ""
 
     async def says(self, words, times=1):
@@ -33,6 +36,18 @@ class Operator:
             line = await asyncio.wait_for(self._process.stderr.readline(), SECONDS)
             assert line, f"it ended without saying {words!r} {times} times:\n{self.log}"
             self.log += line.decode()
+
+    async def counts(self, series):
+        """Wait until it serves its metrics; the value of one."""
+        async with asyncio.timeout(SECONDS), aiohttp.ClientSession() as session:
+            while True:
+                try:
+                    async with session.get(f"{self._url}/metrics") as answer:
+                        lines = (await answer.text()).splitlines()
+                except aiohttp.ClientConnectionError:
+                    await asyncio.sleep(0.05)  # between two instances nobody listens
+                    continue
+                return next((float(line.split()[-1]) for line in lines if line.startswith(series)), 0.0)
 
     async def ends(self, told):
         """Its exit code and the seconds that its end took, by this signal."""
@@ -46,14 +61,15 @@ class Operator:
 @asynccontextmanager
 async def running(kubeconfig):
     ports = Ports()
+    port = ports.take()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "rljob_operator.controller.main", "--host=127.0.0.1", f"--port={ports.take()}"),
+        *("-m", "rljob_operator.controller.main", "--host=127.0.0.1", f"--port={port}"),
         f"--kubeconfig={kubeconfig}",
         env={**os.environ, "PYTHONPATH": OWN_PYTHONPATH},
         stderr=asyncio.subprocess.PIPE,
     )
-    operator = Operator(process)
+    operator = Operator(process, port)
     try:
         yield operator
     finally:
@@ -116,3 +132,36 @@ async def test_while_the_api_server_is_silent(tmp_path):
             code, seconds = await operator.ends(signal.SIGTERM)
     assert code == 0
     assert seconds < 25.0  # it would wait for 30 s for the answer
+
+
+async def test_a_login_that_fails_when_all_begins_anew_is_tried_again(tmp_path):
+    command = Command(tmp_path)
+    async with api_server(lists) as (url, _):
+        config = write_kubeconfig(tmp_path / "config", {"server": url}, command.answers({"token": "t"}))
+        async with running(config) as operator:
+            await operator.says("serving /healthz")
+            command.fails("no way to the login's server")
+            await operator.says("no way to the login's server", times=2)
+            command.fails(None)
+            await operator.says("serving /healthz", times=operator.log.count("serving /healthz") + 1)
+            assert (await operator.ends(signal.SIGTERM))[0] == 0
+
+
+async def test_while_a_login_is_under_way(tmp_path):
+    command = Command(tmp_path)
+    command.hold()
+    config = write_kubeconfig(
+        tmp_path / "config", {"server": "http://127.0.0.1:1"}, command.answers({"token": "t"})
+    )
+    async with running(config) as operator:
+        await asyncio.to_thread(wait_for, tmp_path / "asked")
+        code, seconds = await operator.ends(signal.SIGTERM)
+    assert code == 0
+    assert seconds < 30.0  # it would wait for 60 s for the command
+
+
+def wait_for(path):
+    deadline = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

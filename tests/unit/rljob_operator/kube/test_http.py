@@ -1,8 +1,9 @@
 """Probes and metrics over HTTP."""
 
 import aiohttp
+import pytest
 
-from rljob_operator.kube.http import HealthServer
+from rljob_operator.kube.http import CannotListen, HealthServer
 from rljob_operator.metrics import OperatorMetrics
 
 
@@ -31,6 +32,23 @@ async def test_probes_say_what_is_wrong_and_metrics_are_rendered():
         assert "rljob_leader 1.0" in text
         assert "_created" not in text
         assert (await get("/debug"))[0] == 404
+
+
+async def test_where_it_cannot_listen():
+    def on(port, host):
+        return HealthServer(OperatorMetrics(), lambda: None, lambda: None, port, host)
+
+    async with on(0, "127.0.0.1") as server:
+        taken = f"cannot listen on port {server.port} of 127.0.0.1: Address already in use; "
+        with pytest.raises(CannotListen, match=taken):
+            await on(server.port, "127.0.0.1").__aenter__()
+    # An address that is set aside for documentation: no machine has it.
+    with pytest.raises(
+        CannotListen, match=r"of 192\.0\.2\.1: Cannot assign requested address; .* and --host"
+    ):
+        await on(0, "192.0.2.1").__aenter__()
+    with pytest.raises(CannotListen, match=r"of no\.such\.host\.invalid: \w+"):
+        await on(0, "no.such.host.invalid").__aenter__()
 
 
 def test_each_has_its_own_registry():
