@@ -2,15 +2,11 @@
 
 import asyncio
 import base64
-import json
 import ssl
-import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import yaml
-from aiohttp import web
 
 from rljob_client.credentials import CredentialsError
 from rljob_client.kubeconfig import from_kubeconfig
@@ -80,6 +76,34 @@ async def test_a_tokens_file_goes_before_a_token_as_for_kubectl(tmp_path, user, 
     assert rotated == ("Bearer rotated" if header == "Bearer from-file" else header)
 
 
+@pytest.mark.parametrize("content", ["a\nb", "a\u00e9"], ids=ascii)
+def test_a_token_s_file_that_no_request_could_show(tmp_path, content):
+    (tmp_path / "token").write_text(content)
+    path = write_kubeconfig(tmp_path / "config", user={"tokenFile": "token"})
+    with pytest.raises(
+        CredentialsError, match=f"^{path}: user 'u': its tokenFile must hold one line of ASCII"
+    ):
+        read(path)
+
+
+def test_a_name_without_a_password_is_shown_as_kubectl_does(tmp_path):
+    found = read(write_kubeconfig(tmp_path / "config", user={"username": "j\u00e9"}))
+    assert shown_by(found).header == "Basic " + base64.b64encode("j\u00e9:".encode()).decode()
+
+
+def test_files_are_relative_to_the_one_of_several_that_names_them(tmp_path, authority):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "ca.pem").write_bytes(authority.certificate.read_bytes())
+    own = authority.sign("test")
+    for name, file in {"cert.pem": own.certificate, "key.pem": own.key}.items():
+        (tmp_path / "other" / name).write_bytes(file.read_bytes())
+    cluster = write_kubeconfig(tmp_path / "config", {"certificate-authority": "ca.pem"}, users=[])
+    user = {"client-certificate": "cert.pem", "client-key": "key.pem"}
+    found = read(cluster, write_kubeconfig(tmp_path / "other" / "config", user=user))
+    assert shown_by(found).certificate == own.certificate.read_bytes()
+    assert len(found.tls.get_ca_certs()) == 1
+
+
 def test_what_is_empty_is_not_there_as_for_kubectl(tmp_path, authority):
     (tmp_path / "ca.pem").write_bytes(authority.certificate.read_bytes())
     cluster = {"certificate-authority": "ca.pem", "certificate-authority-data": "", "proxy-url": ""}
@@ -136,21 +160,24 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path):
         ({"clusters": []}, "no cluster named 'c'"),
         ({"contexts": [{"name": "here", "context": None}]}, "context 'here' names no cluster"),
         ({"contexts": [{"name": "here"}]}, "context 'here' names no cluster"),
-        ({"cluster": {"server": "https://api:99999"}}, "server https://api:99999: Port out of range"),
-        ({"cluster": {"server": "https://[::1"}}, "server https://\\[::1: Invalid IPv6 URL"),
+        ({"cluster": {"server": "https://api:99999"}}, "cluster 'c': server must be an http"),
+        ({"cluster": {"server": "https://[::1"}}, "cluster 'c': server must be an http"),
         ({"clusters": {"c": {}}}, "clusters must be a list"),
         ({"users": []}, "no user named 'u'"),
         ({"users": [{"user": {}}]}, "an entry of users has no name"),
         ({"contexts": [{"name": "here", "context": ["c"]}]}, "context 'here' must be a mapping"),
         ({"cluster": {"server": "api:6443"}}, "server must be an http"),
         ({"cluster": {"proxy-url": "socks5://p"}}, "SOCKS is not supported"),
+        ({"cluster": {"insecure-skip-tls-verify": "false"}}, "cluster 'c': insecure-skip-tls-verify must be"),
+        ({"contexts": [{"name": "here", "context": {"cluster": 5}}]}, "context 'here': cluster must be text"),
+        ({"user": {"token": "a\nb"}}, "user 'u': token must be one line of ASCII"),
         ({"cluster": {"certificate-authority-data": "?"}}, "unusable certificate or key"),
         ({"cluster": {"certificate-authority": "gone"}}, "File does not exist: .*gone"),
         (
             {"user": {"auth-provider": {"name": "gcp"}}},
             "user 'u': auth-provider 'gcp' is not supported; allowed: oidc, or the provider's command",
         ),
-        ({"user": {"auth-provider": {"name": "oidc"}}}, "Expected key id-token"),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, r"auth-provider\.config\.idp-issuer-url is missing"),
         (
             {"user": {"client-certificate-data": "AAAA", "client-key-data": "AAAA"}},
             "unusable certificate or key",
@@ -331,79 +358,3 @@ def test_a_command_that_fails_says_why(tmp_path, program, says):
 def test_what_is_no_command_is_refused_with_its_field(tmp_path, exec_, says):
     with pytest.raises(CredentialsError, match=f"config: user 'u': {says}"):
         read(write_kubeconfig(tmp_path / "config", user={"exec": exec_}))
-
-
-def token_until(seconds):
-    """A JSON Web Token, unsigned, that is valid for so long from now."""
-
-    def part(content):
-        return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
-
-    return f"{part({'alg': 'none'})}.{part({'exp': int(time.time()) + seconds})}.sign"
-
-
-@pytest.fixture
-async def provider(authority):
-    """An identity provider on loopback, with a certificate of the authority's; the tokens that it gave."""
-    given = []
-
-    async def configuration(request):
-        return web.json_response({"token_endpoint": f"https://{request.host}/token"})
-
-    async def token(request):
-        asked = await request.post()
-        given.append(asked["refresh_token"])
-        answer = {"access_token": "a", "token_type": "bearer", "id_token": token_until(3600)}
-        return web.json_response({**answer, "refresh_token": f"{asked['refresh_token']}+"})
-
-    application = web.Application()
-    application.router.add_get("/.well-known/openid-configuration", configuration)
-    application.router.add_post("/token", token)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    own = authority.sign("provider")
-    tls.load_cert_chain(own.certificate, own.key)
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    yield f"https://127.0.0.1:{runner.addresses[0][1]}", given
-    await runner.cleanup()
-
-
-def oidc(issuer, seconds, **more):
-    config = {"client-id": "me", "client-secret": "s", "id-token": token_until(seconds), "refresh-token": "r"}
-    return {"auth-provider": {"name": "oidc", "config": {**config, "idp-issuer-url": issuer, **more}}}
-
-
-def provider_in(path):
-    return yaml.safe_load(path.read_text())["users"][0]["user"]["auth-provider"]["config"]
-
-
-async def in_thread(call, *arguments):
-    """The identity provider answers on this test's loop meanwhile."""
-    return await asyncio.to_thread(call, *arguments)
-
-
-async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, provider, authority):
-    issuer, given = provider
-    known = {"idp-certificate-authority-data": in_base64(authority.certificate)}
-    path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, 3600, **known))
-    valid = await in_thread(read, path)
-    before = provider_in(path)
-    assert (await valid.authorization.identity()).header == f"Bearer {before['id-token']}"
-    assert given == []
-    write_kubeconfig(path, user=oidc(issuer, -10, **known))
-    found = await in_thread(read, path)
-    kept = provider_in(path)
-    assert given == ["r"]
-    # The provider takes back a refresh token that was used: the next one must be in the file.
-    assert kept["refresh-token"] == "r+"
-    assert (await found.authorization.identity()).header == f"Bearer {kept['id-token']}"
-    assert kept.keys() == before.keys()
-
-
-async def test_an_identity_provider_with_a_strange_certificate_gets_no_secret(tmp_path, provider):
-    issuer, given = provider
-    path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, -10))
-    with pytest.raises(CredentialsError, match="user 'u': the identity provider gives no token"):
-        await in_thread(read, path)
-    assert given == []
