@@ -98,24 +98,35 @@ def find_credentials(
     environment: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT_FOLDER,
     clock: Callable[[], float] = time.monotonic,
+    as_kubectl: bool = False,
 ) -> Credentials:
     """`kubeconfig` if given, else those of $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    Runs the kubeconfig's credential command, which may ask its user to log in. Raises `CredentialsError`.
+    `as_kubectl`: in kubectl's order, in which the service account speaks only where there is no kubeconfig.
+    It has no context: where one is given, it does not speak in either order. Runs the kubeconfig's credential
+    command, which may ask its user to log in. Raises `CredentialsError`.
     """
     if kubeconfig is not None:
         return _read([kubeconfig], context, environment, clock)
-    if named := environment.get("KUBECONFIG"):
-        # As kubectl: of several files those that do not exist are left out.
-        paths = [Path(path).expanduser() for path in named.split(os.pathsep) if path]
-        present = [path for path in paths if path.exists()]
-        return _read(present or paths[:1], context, environment, clock)
-    # Set by the kubelet in every container.
-    if environment.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster(environment, service_account, clock)
     home = Path(environment.get("HOME", "/nonexistent")) / ".kube" / "config"
-    if home.exists():
-        return _read([home], context, environment, clock)
+    listed = environment.get("KUBECONFIG", "").split(os.pathsep)
+    named = [Path(path).expanduser() for path in listed if path]
+    # As kubectl: with $KUBECONFIG that of the home does not count.
+    paths = named or [home]
+    # As kubectl: of several files those that do not exist are left out.
+    present = [path for path in paths if path.exists()]
+    # Set by the kubelet in every container.
+    in_pod = bool(environment.get("KUBERNETES_SERVICE_HOST"))
+    before = present if as_kubectl else named
+    if in_pod and not context and not before:
+        return in_cluster(environment, service_account, clock)
+    if present or named:
+        return _read(present or paths[:1], context, environment, clock)
+    if in_pod:
+        raise CredentialsError(
+            f"context {context!r} is given, and there is no kubeconfig: {home} does not exist; without a"
+            " context the pod's service account speaks"
+        )
     raise CredentialsError(
         f"no API server: set KUBECONFIG, or run in a pod with a service account; {home} does not exist"
     )

@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
-        credentials = find_credentials(options.kubeconfig, options.context)
+        kubeconfig = Path(options.kubeconfig) if options.kubeconfig else None
+        credentials = find_credentials(kubeconfig, options.context, as_kubectl=True)
         command = asyncio.run(_run(options, credentials))
         if command:
             return _logged(command)
@@ -105,9 +106,9 @@ def show(command: Sequence[str], terminal: TextIO) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("name", help="the RLJob")
+    shared.add_argument("name", type=_name, help="the RLJob")
     shared.add_argument("-n", "--namespace", help="default: the context's")
-    shared.add_argument("--kubeconfig", type=Path)
+    shared.add_argument("--kubeconfig")
     shared.add_argument("--context")
     parser = argparse.ArgumentParser(prog="kubectl rljob", description="RLJobs for people.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
@@ -116,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("-f", "--follow", action="store_true")
     commands.add_parser("top", parents=[shared], help="watch the training until it ends")
     return parser
+
+
+def _name(text: str) -> str:
+    """Not that of a variable that is not set: the API server would answer with all jobs."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the RLJob's name is empty: is a variable not set?")
+    return text
 
 
 async def _run(options: argparse.Namespace, credentials: Credentials) -> list[str]:

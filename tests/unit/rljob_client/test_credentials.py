@@ -89,10 +89,46 @@ def test_the_order_of_places(tmp_path, service_account):
     named = str(write_kubeconfig(tmp_path / "named", {"server": "https://named"}))
     assert server(KUBERNETES_SERVICE_HOST="pod", KUBECONFIG=named) == "https://named"
     assert server(KUBECONFIG=f"{tmp_path}/gone:{named}") == "https://named"
+    assert server(KUBECONFIG=":") == "https://home"
     with pytest.raises(CredentialsError, match="gone: cannot read the kubeconfig"):
         server(KUBECONFIG=f"{tmp_path}/gone")
     with pytest.raises(CredentialsError, match="set KUBECONFIG, or run in a pod"):
         server(HOME=str(tmp_path / "nobody"))
+
+
+def test_the_order_of_places_of_kubectl(tmp_path, service_account):
+    def found(home, context=None, **more):
+        environment = {"HOME": str(tmp_path / home), **more}
+        made = find_credentials(None, context, environment, service_account, as_kubectl=True)
+        return made.server, made.namespace
+
+    (tmp_path / "home" / ".kube").mkdir(parents=True)
+    here = {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+    other = {"name": "prod", "context": {"cluster": "c", "namespace": "prod"}}
+    home = {"server": "https://home"}
+    write_kubeconfig(tmp_path / "home" / ".kube" / "config", home, contexts=[here, other])
+    assert found("home", **POD) == ("https://home", "team")
+    assert found("home", "prod", **POD) == ("https://home", "prod")
+    assert found("nobody", **POD) == ("https://10.96.0.1:443", "rljob-system")
+    named = str(write_kubeconfig(tmp_path / "named", {"server": "https://named"}))
+    assert found("home", KUBECONFIG=named, **POD) == ("https://named", "team")
+    # With $KUBECONFIG that of the home does not count, whether or not its files exist.
+    gone = str(tmp_path / "gone")
+    assert found("home", KUBECONFIG=gone, **POD) == ("https://10.96.0.1:443", "rljob-system")
+    with pytest.raises(CredentialsError, match="gone: cannot read the kubeconfig"):
+        found("home", KUBECONFIG=gone)
+
+
+@pytest.mark.parametrize("as_kubectl", [False, True])
+def test_a_context_is_none_of_a_service_account(tmp_path, service_account, as_kubectl):
+    environment = {"HOME": str(tmp_path), **POD}
+    with pytest.raises(CredentialsError, match="context 'prod' is given, and there is no kubeconfig"):
+        find_credentials(None, "prod", environment, service_account, as_kubectl=as_kubectl)
+    (tmp_path / ".kube").mkdir()
+    context = {"name": "prod", "context": {"cluster": "c"}}
+    write_kubeconfig(tmp_path / ".kube" / "config", {"server": "https://home"}, contexts=[context])
+    found = find_credentials(None, "prod", environment, service_account, as_kubectl=as_kubectl)
+    assert found.server == "https://home"
 
 
 @pytest.fixture

@@ -151,6 +151,29 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_line(tmp_path, capsys):
     assert line.startswith(f"kubectl rljob: {path}: user 'u': auth-provider 'azure' is not supported")
 
 
+@pytest.mark.parametrize("command", ["status", "logs", "top"])
+def test_an_empty_name_is_refused(command, tmp_path, capsys):
+    """As that of a variable that is not set: the API server would answer with all jobs."""
+    path = write_kubeconfig(tmp_path / "config", {"server": "http://127.0.0.1:1"})
+    with pytest.raises(SystemExit) as ended:
+        main([command, "", "--kubeconfig", str(path)])
+    assert ended.value.code == 2
+    assert "argument name: the RLJob's name is empty" in capsys.readouterr().err
+
+
+async def test_in_a_pod_it_speaks_to_kubectl_s_server(tmp_path, capsys, monkeypatch):
+    missing = {"kind": "Status", "reason": "NotFound", "message": "not found", "details": {"name": "math"}}
+    (tmp_path / ".kube").mkdir()
+    for name, value in {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    async with serving(404, missing) as server:
+        write_kubeconfig(tmp_path / ".kube" / "config", {"server": server})
+        # An empty option is none, as for kubectl.
+        assert await asyncio.to_thread(main, ["status", "math", "--kubeconfig", "", "--context", ""]) == 1
+    assert "there is no RLJob math in namespace team" in capsys.readouterr().err
+
+
 class Latin1Terminal(io.TextIOWrapper):
     """A terminal that has no characters but those of Western Europe."""
 
