@@ -94,14 +94,12 @@ class LoginRules(Generic[ValueT]):
 
     def came(self, value: ValueT, lifetime: float, now: float) -> None:
         """A login has ended with this; `lifetime`: seconds for which it is valid, `inf`: until it is refused.
-        What is equal to what is in use does not take its place."""
+        What is equal to what is in use does not take its place, unless that was refused: whoever it is, the
+        server may take him from then on, and nobody says so."""
         self.under_way, self.error = False, None
         self._failed.worked()
-        if value != self.current:
+        if value != self.current or self._refused:
             self.current, self._refused, self._came_at = value, False, now
-        elif self._refused:
-            self._not_before = now + self._refusals.failed()
-            return
         if lifetime < _SHORT_SECONDS:
             lifetime = max(lifetime, self._short.failed())
         else:
@@ -122,6 +120,7 @@ class LoginRules(Generic[ValueT]):
         if now - self._came_at >= _YOUNG_SECONDS:
             self._refusals.worked()
         wait = self._refusals.failed()
-        # The first one is followed by a login at once: what came may have been old by then.
+        # The first one is followed by a login at once: what came may have been old by then. So may what came
+        # longer ago than the wait of others.
         if self._refusals.in_a_row > 1:
-            self._not_before = max(self._not_before, now + wait)
+            self._not_before = max(self._not_before, self._came_at + wait)

@@ -72,7 +72,7 @@ class SharedLogin:
         with self._lock:
             self._rules.refused(refused, self._clock())
         found = await self.identity()
-        return None if found is refused else found
+        return None if found == refused else found
 
     def renewed_in(self) -> float | None:
         """Seconds until a new login is wanted, by the time that what is in use is valid; None: for as long as

@@ -78,12 +78,17 @@ FOR_EVER = ("came", "a", inf, 0.0)
         ([FOR_EVER, ("refused", 5.0), ("wanted", 5.0)], 5.0, Step.WAIT),
         ([FOR_EVER, ("refused", 5.0), ("failed", 5.0)], 5.0, Step.FAIL),
         # and where the next one is refused, too, after a wait in which the server may say why.
-        ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 7.0)], 8.9, Step.USE),
-        ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 7.0)], 9.0, Step.BEGIN),
+        ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 7.0)], 7.9, Step.USE),
+        ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 7.0)], 8.0, Step.BEGIN),
         ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 66.0)], 66.0, Step.BEGIN),
-        # The same one again is no other one.
-        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0)], 7.9, Step.USE),
-        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0)], 8.0, Step.BEGIN),
+        ([FOR_EVER, ("refused", 5.0), ("came", "b", inf, 6.0), ("refused", 9.0)], 9.0, Step.BEGIN),
+        # So is the same one again; the server may have refused it in error, and take it from then on.
+        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0)], 1e9, Step.USE),
+        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0), ("refused", 7.0)], 7.9, Step.USE),
+        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0), ("refused", 7.0)], 8.0, Step.BEGIN),
+        ([FOR_EVER, ("refused", 5.0), ("came", "a", inf, 6.0), ("refused", 66.0)], 66.0, Step.BEGIN),
+        ([HOUR, ("refused", 5.0), ("came", "a", 3595.0, 5.0)], 3539.0, Step.USE),
+        ([HOUR, ("refused", 5.0), ("came", "a", 3595.0, 5.0)], 3540.0, Step.RENEW),
     ],
 )
 def test_what_a_request_does(events, at, step):
@@ -96,7 +101,12 @@ def test_what_a_request_does(events, at, step):
         ([("came", "a", 60.0, 0.0)], 59.0, Step.USE),
         ([("came", "a", 60.0, 0.0)], 60.0, Step.BEGIN),
         ([("failed", 0.0)], 0.0, Step.BEGIN),
-        ([("came", "a", 60.0, 0.0), ("refused", 1.0), ("came", "a", 60.0, 1.0)], 1.0, Step.BEGIN),
+        ([("came", "a", 60.0, 0.0), ("refused", 1.0), ("came", "a", 60.0, 1.0)], 1.0, Step.USE),
+        (
+            [("came", "a", 60.0, 0.0), ("refused", 1.0), ("came", "a", 60.0, 1.0), ("refused", 1.0)],
+            1.0,
+            Step.BEGIN,
+        ),
     ],
 )
 def test_a_file_is_read_as_often_as_somebody_asks(events, at, step):
@@ -111,16 +121,30 @@ def test_what_is_equal_does_not_take_the_place_of_what_is_in_use():
     assert rules.wanted(3600.0) is Step.USE
 
 
-def test_later_refusals_of_an_old_one_change_nothing():
+@pytest.mark.parametrize("text", ["a", "b"])
+def test_later_refusals_of_an_old_one_change_nothing(text):
     rules = happening(STEADY, FOR_EVER)
     old = rules.current
     rules.refused(old, 1.0)
     rules.wanted(1.0)
-    rules.came(Value("b"), inf, 2.0)
+    rules.came(Value(text), inf, 2.0)
     for _ in range(100):
         rules.refused(old, 2.0)
     assert rules.usable(2.0)
     assert rules.wanted(2.0) is Step.USE
+
+
+@pytest.mark.parametrize("pace", [STEADY, FILE], ids=["command", "file"])
+def test_one_refusal_in_error_is_one_login(pace):
+    """A server that takes the same one again sees no other logins for it."""
+    rules, logins = happening(pace, FOR_EVER), 0
+    for now in range(100, 3700):
+        if now == 100:
+            rules.refused(rules.current, now)
+        if rules.wanted(now) is not Step.USE:
+            logins += 1
+            rules.came(Value("a"), inf, now + 0.5)
+    assert logins == 1
 
 
 EVENTS = st.lists(
