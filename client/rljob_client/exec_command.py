@@ -23,6 +23,8 @@ _SECONDS = 60.0
 """For a command that works alone."""
 _PERSON_SECONDS = 120.0
 """For one that may ask somebody to log in."""
+_LONGEST_WORDS = 1_000
+"""Characters of what a command says, in an error."""
 _EXTENSION = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension that is meant for the command."""
 
@@ -124,6 +126,8 @@ def _asked(config: ExecConfig, cluster: Mapping[str, Any], interactive: bool) ->
 
 
 def _told(said: bytes | None) -> str:
-    """The command's own words; none where they went to a terminal."""
+    """The command's own words, of many the last ones, which say why; none where they went to a terminal."""
     words = (said or b"").decode(errors="replace").strip()
+    if len(words) > _LONGEST_WORDS:
+        words = "..." + words[-_LONGEST_WORDS:]
     return f": {words}" if words else ""

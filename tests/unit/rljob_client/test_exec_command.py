@@ -110,3 +110,11 @@ def test_a_command_ends_with_the_process_that_waits_for_it(tmp_path, hanging, st
     waiting.communicate(timeout=60.0)
     assert waiting.returncode == 0
     hanging.wait_ended()
+
+
+def test_of_many_words_the_last_ones_are_told(tmp_path):
+    """A command may trace all that it does; why it failed stands at the end."""
+    many = "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo no such account >&2; exit 3"
+    with pytest.raises(ValueError, match=r"exit code 3: \.\.\.x+\nno such account$") as caught:
+        run_command(program(tmp_path, many), tmp_path, {})
+    assert len(str(caught.value)) < 1_100
