@@ -234,8 +234,20 @@ class _Login:
         certificate = Path(file).read_bytes() if file else None
         self._had_certificate |= certificate is not None
         if self.tls is None or certificate != self._certificate:
+            if file:
+                # Before the package, for which OpenSSL would ask for a pass phrase on the terminal.
+                key = configuration.key_file or None
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(file, key, _pass_phrase)
             self.tls, self._certificate = new_tls(configuration), certificate
         return certificate
+
+
+def _pass_phrase() -> str:
+    """Of a client key that has one. Raises `ValueError`."""
+    raise ValueError(
+        "the client key has a pass phrase, which is not asked for: name a key without one, as this makes it:"
+        " openssl pkey -in KEY -out PLAIN"
+    )
 
 
 def _absolute(part: Part) -> dict[str, Any]:

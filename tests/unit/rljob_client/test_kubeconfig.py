@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import ssl
+import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -119,6 +121,19 @@ def test_nothing_secret_stays_in_a_file(tmp_path, authority, monkeypatch):
     user = {"client-certificate-data": in_base64(own.certificate), "client-key-data": in_base64(own.key)}
     read(write_kubeconfig(tmp_path / "config", user=user))
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["file", "data"])
+def test_a_key_with_a_pass_phrase_is_refused_and_nobody_asked(tmp_path, authority, kind):
+    own = authority.sign("test")
+    encrypted = tmp_path / "key.pem"
+    command = ["openssl", "pkey", "-in", own.key, "-aes256", "-passout", "pass:hidden", "-out", encrypted]
+    subprocess.run(command, check=True)
+    user = {"client-certificate": str(own.certificate), "client-key": str(encrypted)}
+    if kind == "data":
+        user = {f"{key}-data": in_base64(Path(file)) for key, file in user.items()}
+    with pytest.raises(CredentialsError, match=r"the client key has a pass phrase, .*: openssl pkey -in"):
+        read(write_kubeconfig(tmp_path / "config", user=user))
 
 
 def test_verification_is_off_only_where_asked(tmp_path):
