@@ -166,6 +166,8 @@ def in_cluster(
         kind, _, token = read.api_key["BearerToken"].strip().partition(" ")
         if not token:
             raise CredentialsError(f"{folder}: the token is empty")
+        if not (token.isascii() and token.isprintable()):
+            raise CredentialsError(f"{folder}: the token must be one line of ASCII characters")
         return Identity(f"{kind} {token}", lifetime=TOKEN_FILE_SECONDS)
 
     # At once, so that a pod without a service account fails where that can be said.

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_MODES = ("Never", "IfAvailable", "Always")
+
 
 @dataclass(frozen=True)
 class ExecConfig:
@@ -39,14 +41,22 @@ def read_config(config: Any) -> ExecConfig:
     program = _text(config, "command", "exec")
     if not program:
         raise ValueError("exec.command must not be empty")
+    mode, tells_cluster = (
+        config.get("interactiveMode") or _MODES[1],
+        config.get("provideClusterInfo") or False,
+    )
+    if mode not in _MODES:
+        raise ValueError(f"exec.interactiveMode must be {_MODES[0]}, {_MODES[1]} or {_MODES[2]}")
+    if not isinstance(tells_cluster, bool):
+        raise ValueError("exec.provideClusterInfo must be true or false, without quotes")
     arguments = [_checked(argument, f"exec.args[{at}]") for at, argument in enumerate(_items(config, "args"))]
     return ExecConfig(
         _text(config, "apiVersion", "exec"),
         (program, *arguments),
         dict(_variable(entry, f"exec.env[{at}]") for at, entry in enumerate(_items(config, "env"))),
-        interactive=config.get("interactiveMode") != "Never",
-        tells_cluster=bool(config.get("provideClusterInfo")),
-        hint=str(config.get("installHint") or ""),
+        interactive=mode != _MODES[0],
+        tells_cluster=tells_cluster,
+        hint=_checked(config.get("installHint") or "", "exec.installHint"),
     )
 
 

@@ -184,6 +184,8 @@ async def test_a_token_that_is_away_for_a_moment(token, login, now):
         (b"", "Token file exists but empty"),
         (b" \n", "the token is empty"),
         (b"\xff", "token and ca.crt must be text"),
+        (b"a\nb", "the token must be one line of ASCII characters"),
+        ("\u00e9".encode(), "the token must be one line of ASCII characters"),
     ],
 )
 async def test_what_is_no_token_says_where(token, login, now, content, says):

@@ -43,6 +43,16 @@ def test_a_command_with_the_least(value):
         ({**LEAST, "args": ["a", 5]}, r"exec\.args\[1\] must be text"),
         ({**LEAST, "args": ["secret\0"]}, r"exec\.args\[0\] must be text without NUL"),
         ({**LEAST, "args": ["secret\ud800"]}, r"exec\.args\[0\] must be text without .* surrogate"),
+        (
+            {**LEAST, "provideClusterInfo": "false"},
+            r"exec\.provideClusterInfo must be true or false, without",
+        ),
+        (
+            {**LEAST, "interactiveMode": "never"},
+            r"exec\.interactiveMode must be Never, IfAvailable or Always",
+        ),
+        ({**LEAST, "interactiveMode": ["secret"]}, r"exec\.interactiveMode must be Never, IfAvailable or"),
+        ({**LEAST, "installHint": 5}, r"exec\.installHint must be text"),
         ({**LEAST, "env": {"A": "secret"}}, r"exec\.env must be a list"),
         ({**LEAST, "env": ["A=secret"]}, r"exec\.env\[0\] must be a mapping with name and value"),
         ({**LEAST, "env": [{"value": "secret"}]}, r"exec\.env\[0\]\.name is missing"),
