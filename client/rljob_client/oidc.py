@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urljoin, urlsplit
 
 from rljob_client.proxy import is_here
 
@@ -130,6 +130,16 @@ def token_ends(id_token: str) -> float:
 def configuration_url(provider: Provider) -> str:
     """Where the provider says how it is asked."""
     return f"{provider.issuer}/.well-known/openid-configuration"
+
+
+def redirected(url: str, location: str | None) -> str | None:
+    """Where an answer from `url` sends whoever asks, which for a question without a secret is followed; None
+    where it sends him nowhere, or where the answer could be anybody's."""
+    try:
+        found = urljoin(url, location) if location else ""
+    except ValueError:
+        return None
+    return found if _is_safe(found) else None
 
 
 def read_configuration(status: int, body: bytes) -> str:

@@ -23,12 +23,15 @@ from rljob_client.oidc import (
     questions,
     read_configuration,
     read_tokens,
+    redirected,
 )
 
 _SECONDS = 10.0
 """For everything that is asked."""
 _LONGEST_ANSWER = 1024 * 1024
 """Bytes; providers answer with a few thousand."""
+
+_MOST_REDIRECTS = 3
 
 
 def refreshed(provider: Provider, proxy_of: Callable[[str], str | None]) -> Provider:
@@ -58,9 +61,14 @@ def refreshed(provider: Provider, proxy_of: Callable[[str], str | None]) -> Prov
 
 
 def _asked(provider: Provider, tls: ssl.SSLContext, proxy_of: Callable[[str], str | None]) -> Provider:
-    endpoint = read_configuration(*_send("GET", configuration_url(provider), {}, None, tls, proxy_of))
+    url: str | None = configuration_url(provider)
+    for _ in range(1 + _MOST_REDIRECTS):
+        if url is not None:
+            status, answer, location = _send("GET", url, {}, None, tls, proxy_of)
+            url = redirected(url, location)
+    endpoint = read_configuration(status, answer)
     for headers, body in questions(provider):
-        status, answer = _send("POST", endpoint, headers, body, tls, proxy_of)
+        status, answer, _ = _send("POST", endpoint, headers, body, tls, proxy_of)
         if not asked_otherwise(status, answer):
             break
     return read_tokens(provider, status, answer)
@@ -73,8 +81,8 @@ def _send(
     body: bytes | None,
     tls: ssl.SSLContext,
     proxy_of: Callable[[str], str | None],
-) -> tuple[int, bytes]:
-    """HTTP status and body of the answer. A redirect is an answer."""
+) -> tuple[int, bytes, str | None]:
+    """HTTP status and body of the answer, and for a redirect, where to."""
     with _pool(url, tls, proxy_of) as pool:
         answer = pool.request(
             method,
@@ -86,7 +94,7 @@ def _send(
             redirect=False,
             preload_content=False,
         )
-        return answer.status, answer.read(_LONGEST_ANSWER)
+        return answer.status, answer.read(_LONGEST_ANSWER), answer.get_redirect_location() or None
 
 
 def _pool(url: str, tls: ssl.SSLContext, proxy_of: Callable[[str], str | None]) -> urllib3.PoolManager:

@@ -39,6 +39,8 @@ class IdentityProvider:
         """The forms that were sent to the token endpoint, with `Authorization` where there was one."""
         self.says: dict[str, tuple[int, Any]] = {}
         """HTTP status and JSON instead, by path."""
+        self.location = "/elsewhere"
+        """Of those that are redirects."""
         self.silent = ""
         """The path that gives no answer."""
         self.dripping = ""
@@ -53,7 +55,7 @@ class IdentityProvider:
             return await self._drip(request)
         if request.path in self.says:
             status, said = self.says[request.path]
-            return web.json_response(said, status=status, headers={"Location": "/elsewhere"})
+            return web.json_response(said, status=status, headers={"Location": self.location})
         if request.path == DISCOVERY:
             return web.json_response({"token_endpoint": f"{self.url}{TOKEN}"})
         assert request.path == TOKEN
