@@ -111,8 +111,10 @@ class _Login:
 
     def _has_token_file(self) -> bool:
         """Whether the token is that of a file: as for kubectl, it goes before one in the kubeconfig, which
-        counts where the file is missing or empty."""
+        counts where the file is missing or empty. Neither counts beside other logins."""
         if self.user is None or "tokenFile" not in self.user.value:
+            return False
+        if "exec" in self.user.value or self._provider is not None:
             return False
         file = self.user.folder / self.user.value["tokenFile"]
         return "token" not in self.user.value or (file.is_file() and file.stat().st_size > 0)

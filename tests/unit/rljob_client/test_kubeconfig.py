@@ -274,6 +274,13 @@ def test_a_command_that_logs_in(tmp_path, command):
     assert "secret" not in (tmp_path / "config").read_text()
 
 
+def test_a_token_s_file_beside_a_command_says_nothing_of_its_answer(tmp_path, command):
+    user = {**command.answers({"token": "secret"}), "tokenFile": "missing"}
+    login = read(write_kubeconfig(tmp_path / "config", user=user)).authorization
+    assert asyncio.run(login.identity()).header == "Bearer secret"
+    assert login.renewed_in() is None
+
+
 def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
     user = command.answers(shown(authority.sign("exec")))
     found = read(write_kubeconfig(tmp_path / "config", user=user))
