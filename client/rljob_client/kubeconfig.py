@@ -32,7 +32,6 @@ from rljob_client.kubeconfig_fields import (
     check_context,
     check_user,
     impersonation,
-    url_fault,
 )
 from rljob_client.kubeconfig_files import KubeconfigFiles, Part, keep_tokens
 from rljob_client.oidc import Provider, read_provider
@@ -259,8 +258,7 @@ def _absolute(part: Part) -> dict[str, Any]:
 
 def _proxy(where: str, server: str, named: str | None, environment: Mapping[str, str]) -> str | None:
     """The proxy of the kubeconfig, else of the environment."""
-    if named is None:
-        named = proxy_of(server, environment)
-    if named is not None and (wrong := url_fault(named)) is not None:
-        raise CredentialsError(f"{where}: the proxy of the environment {wrong}; SOCKS is not supported")
-    return named
+    try:
+        return named or proxy_of(server, environment)
+    except ValueError as error:
+        raise CredentialsError(f"{where}: {error}") from None

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import certifi
 import urllib3
-from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
+from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLError
 
 from rljob_client.oidc import (
     Provider,
@@ -122,6 +122,8 @@ def _why(error: HTTPError) -> str:
     """In words that hold nothing of what was sent."""
     if isinstance(error, SSLError):
         return f"its certificate is not accepted, or it speaks no TLS: {error}"
+    if isinstance(error, ProxyError):
+        return "the proxy gives no connection to it"
     if isinstance(error, NewConnectionError):
         return "it cannot be connected to"
     return f"the connection to it broke: {type(error).__name__}"

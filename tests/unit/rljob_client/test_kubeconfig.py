@@ -255,6 +255,17 @@ def test_the_proxy_of_the_environment(tmp_path, server, environment, proxy):
     assert read(path, **environment).proxy == proxy
 
 
+@pytest.mark.parametrize(
+    "proxy", ["socks5://me:hidden@p", "proxy:3128", "http://me:hidden@p:99999", "http://"]
+)
+def test_a_proxy_of_the_environment_that_cannot_be_used(tmp_path, proxy):
+    path = write_kubeconfig(tmp_path / "config", {"server": "https://api"})
+    says = f"^{path}: the proxy of the environment must be .*SOCKS is not supported"
+    with pytest.raises(CredentialsError, match=says) as caught:
+        read(path, HTTPS_PROXY=proxy)
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_proxy_and_a_name_of_the_cluster_s_own(tmp_path):
     cluster = {"proxy-url": "http://own:1", "tls-server-name": "kubernetes"}
     found = read(write_kubeconfig(tmp_path / "config", cluster), HTTPS_PROXY="http://p:1")

@@ -12,6 +12,7 @@ import yaml
 from rljob_client import oidc_refresh
 from rljob_client.credentials import CredentialsError
 from rljob_client.kubeconfig import from_kubeconfig
+from rljob_client.oidc import read_provider
 from tests.support.operator.certificates import Authority
 from tests.support.operator.identity_provider import (
     DISCOVERY,
@@ -198,6 +199,47 @@ async def test_no_secret_is_logged(tmp_path, config, caplog):
     kept = kept_in(path)
     logged = caplog.text
     assert not [text for text in (*SECRETS, kept["id-token"], kept["refresh-token"]) if text in logged]
+
+
+class Tunnel:
+    """An HTTP proxy that connects whoever asks, and remembers how he asked."""
+
+    def __init__(self):
+        self.heads = []
+
+    async def serve(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        host, port = head.split()[1].split(":")
+        answers, asks = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(self._pass(reader, asks), self._pass(answers, writer))
+
+    @staticmethod
+    async def _pass(reader, writer):
+        while chunk := await reader.read(65536):
+            writer.write(chunk)
+            await writer.drain()
+        writer.close()
+
+
+async def test_a_proxy_is_asked_for_a_tunnel(provider, config):
+    tunnel = Tunnel()
+    async with await asyncio.start_server(tunnel.serve, "127.0.0.1", 0) as server:
+        proxy = f"http://me:pass%20word@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        found = await asyncio.to_thread(oidc_refresh.refreshed, read_provider(config), lambda url: proxy)
+    assert found.refresh_token == "hidden-refresh+"
+    basic = base64.b64encode(b"me:pass word").decode()
+    assert len(tunnel.heads) == 2
+    assert all(f"proxy-authorization: Basic {basic}\r\n" in head for head in tunnel.heads)
+    assert all(head.startswith(f"CONNECT {provider.url.removeprefix('https://')} ") for head in tunnel.heads)
+
+
+async def test_a_proxy_that_is_not_there_is_told_without_its_password(provider, config):
+    proxy = "http://me:hidden-secret@127.0.0.1:1"
+    with pytest.raises(ValueError, match=r"^the proxy gives no connection to it$"):
+        await asyncio.to_thread(oidc_refresh.refreshed, read_provider(config), lambda url: proxy)
+    assert provider.asked == []
 
 
 @pytest.mark.parametrize(
