@@ -54,7 +54,9 @@ class HealthServer:
         except OSError as error:
             await self._runner.cleanup()
             where = "all addresses" if self._host is None else self._host
-            why = os.strerror(error.errno) if error.errno in errorcode else error.strerror or error
+            # asyncio's own words repeat the address; a name that is not found has a number of its own.
+            number = error.errno or 0
+            why = os.strerror(number) if number in errorcode else error.strerror or error
             raise CannotListen(
                 f"cannot listen on port {self._port} of {where}: {why}; choose others by --port and --host"
             ) from None
