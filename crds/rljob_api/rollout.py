@@ -77,8 +77,9 @@ class VllmEngine(Model):
     """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
     batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""
     additional_config: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the platform plug-in. vllm-ascend needs {"rl_config": {"enabled": true}} for weight updates;
-    `accelerator: ascend` sets that."""
+    """Passed to the platform plug-in. With `accelerator: ascend` it has {"rl_config": {"enabled": true}}
+    where it names no rl_config: with that vllm-ascend keeps weights in a layout that can be updated. 0.23.0
+    knows no rl_config; there the variable VLLM_ASCEND_ENABLE_NZ=0 does it, which the engine sets."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -91,6 +91,9 @@ def early_environment(accelerator: Accelerator, dtype: str, threads: int, host: 
     if accelerator == "nvidia" and dtype == "float32":
         # Triton's attention would multiply in TF32: log-probabilities 5e-3 off the trainer's instead of 4e-6.
         variables["TRITON_F32_DEFAULT"] = "ieee"
+    if accelerator == "ascend":
+        # By default vllm-ascend lays weights out in FRACTAL_NZ, and refuses to update such.
+        variables["VLLM_ASCEND_ENABLE_NZ"] = "0"
     return variables
 
 
@@ -107,7 +110,7 @@ def arguments(shape: VllmShape, drafts_on_device: bool = False) -> dict[str, Any
     options, cpu = shape.options, shape.accelerator == "cpu"
     additional = dict(options.additional_config)
     if shape.accelerator == "ascend":
-        # vllm-ascend refuses weight updates while its weights are in the NZ layout; this turns that off.
+        # For versions of vllm-ascend that ask this of the layout of weights; 0.23.0 asks the environment.
         additional.setdefault("rl_config", {"enabled": True})
     chosen: dict[str, Any] = {
         "model": str(shape.model_folder),
@@ -169,7 +172,8 @@ def _capture_sizes(shape: VllmShape, drafts_on_device: bool) -> list[int] | None
     options = shape.options
     if options.capture_sizes is not None:
         return options.capture_sizes
-    # vllm-ascend fits the number of its graphs to what the device's streams can hold.
+    # Graphs take streams, of which an NPU has few: where they run out, the engine's start ends in an error.
+    # So vllm-ascend's own sizes, and no longer list.
     if options.enforce_eager or shape.accelerator == "ascend":
         return None
     # On the device they are for steps of few requests, which are not as large as full ones.

@@ -8,7 +8,14 @@ import pytest
 
 from rljob_api.rollout import Speculation, VllmEngine
 from rljob_runtime.engines.protocol import Sampling
-from rljob_runtime.engines.vllm_shape import Accelerator, AdapterRoom, VllmShape, arguments, environment
+from rljob_runtime.engines.vllm_shape import (
+    Accelerator,
+    AdapterRoom,
+    VllmShape,
+    arguments,
+    early_environment,
+    environment,
+)
 from rljob_runtime.routing.gears import capture_sizes
 
 SOCKETS = Path("/tmp/rljob-vllm-42")
@@ -133,6 +140,12 @@ def test_environment_on_cpus_binds_threads_and_compiles_nothing() -> None:
     }
     assert on_gpu["RLJOB_ENGINE_HOST"] == "42"
     assert on_gpu["VLLM_RPC_BASE_PATH"] == str(SOCKETS)
+
+
+def test_weights_on_ascend_are_in_a_layout_that_can_be_updated() -> None:
+    on_npu, on_gpu = environment(shape("ascend"), 42, SOCKETS), environment(shape("nvidia"), 42, SOCKETS)
+    assert on_npu.items() - on_gpu.items() == {("VLLM_ASCEND_ENABLE_NZ", "0")}
+    assert early_environment("ascend", "bfloat16", 2, 42)["VLLM_ASCEND_ENABLE_NZ"] == "0"
 
 
 def test_float32_attention_on_nvidia_does_not_multiply_in_tf32() -> None:
