@@ -38,10 +38,16 @@ class WeightLoader(StagingWorker, TimedStart):
         packed away altogether), so they cannot be copied into. Tensors keep their addresses, so captured
         CUDA graphs stay valid.
         """
+        # Here, as vLLM is imported once its environment is set.
+        from vllm.config import set_current_vllm_config
+
         if self.device.type == "cpu":
             _forget_expert_kernels(self.model_runner.get_model())
-        with torch.device(self.device):
-            self.reload_weights(weights_iterator=_tensors(Path(folder)), is_checkpoint_format=True)
+        # The runner's, as the worker of vllm-ascend 0.23.0 has none; vLLM's own does no more than this.
+        with torch.device(self.device), set_current_vllm_config(self.vllm_config):
+            self.model_runner.reload_weights(
+                weights_iterator=_tensors(Path(folder)), is_checkpoint_format=True
+            )
         _repack_embeddings(self.model_runner.get_model())
         if self.device.type != "cpu":
             # The copies run on the device's own time; the answer is to mean that they are done.
