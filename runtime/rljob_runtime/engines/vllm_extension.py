@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 
 from rljob_api.rollout import Speculation
+from rljob_runtime.engines.ascend_log_probs import keep_log_probs_as_asked
 from rljob_runtime.engines.core_start import TimedStart, time_start
 from rljob_runtime.engines.drafter import Drafter
 from rljob_runtime.engines.finished_texts import Siblings
@@ -213,3 +214,4 @@ if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     count_second_set()
     time_start()
     keep_experts_plain()
+    keep_log_probs_as_asked()

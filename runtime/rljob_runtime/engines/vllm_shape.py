@@ -123,7 +123,7 @@ def arguments(shape: VllmShape, drafts_on_device: bool = False) -> dict[str, Any
         "tensor_parallel_size": shape.tensor_parallel,
         "enforce_eager": cpu or options.enforce_eager,
         "enable_prefix_caching": options.prefix_caching,
-        # The default, raw_logprobs, leaves out temperature, top-k and top-p.
+        # The default, raw_logprobs, leaves out temperature, top-k and top-p. For NPUs see `ascend_log_probs`.
         "logprobs_mode": "processed_logprobs",
         # Not the sampling defaults that the model's generation_config.json may hold.
         "generation_config": "vllm",
