@@ -176,8 +176,12 @@ class OperatorMetrics(KubeObserver):
     def event_reported(self, outcome: str) -> None:
         self.events.labels(outcome).inc()
 
-    def count_jobs(self, phases: Iterable[str], count: Callable[[str], float]) -> None:
-        """From now on `jobs` has, for each phase, what `count` says at the time."""
+    def begin(self, phases: Iterable[str], count: Callable[[str], float]) -> None:
+        """An instance of the operator begins: what is counted goes on, and of what there is at a time it has
+        nothing yet. From now on `jobs` has, for each phase, what `count` says at the time."""
+        self.leader.set(0)
+        self.queue_length(0, 0)
+        self.informer_objects.clear()
         for phase in phases:
             self.jobs.labels(phase).set_function(partial(count, phase))
 

@@ -15,6 +15,7 @@ from rljob_client.credentials import CredentialsError
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.controller.stopping import StopSignals, unless
 from rljob_operator.kube.http import CannotListen
+from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.render.images import add_option
 
 log = logging.getLogger(__name__)
@@ -68,10 +69,12 @@ async def _instances(options: Options, signals: StopSignals) -> int:
     """One after the other, until one ends for good or a signal comes; the exit code. Raises what keeps the
     first one from its start."""
     loop, early, again = asyncio.get_running_loop(), Failures(_ANEW, Random()), False
+    # Of the process: what the last moments of an instance counted would not be scraped any more.
+    metrics = OperatorMetrics()
     while True:
         began, started = loop.time(), True
         try:
-            code = await OperatorProcess(options, signals).run()
+            code = await OperatorProcess(options, signals, metrics).run()
         except (CredentialsError, CannotListen) as error:
             if not again:
                 raise

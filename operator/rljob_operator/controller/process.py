@@ -100,10 +100,11 @@ class Options:
 class OperatorProcess:
     """One replica."""
 
-    def __init__(self, options: Options, signals: StopSignals) -> None:
+    def __init__(self, options: Options, signals: StopSignals, metrics: OperatorMetrics) -> None:
+        """`metrics`: of the process, whose instances come one after the other."""
         self._options = options
         self._signals = signals
-        self._metrics = OperatorMetrics()
+        self._metrics = metrics
         self._random = Random()
         # A name that no other process has, not even the next one of this pod.
         self._identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
@@ -118,7 +119,7 @@ class OperatorProcess:
         self._heads = LastHeads()
         self._workers = LostWorkers()
         self._leading = False
-        self._metrics.count_jobs(get_args(Phase), self._count)
+        self._metrics.begin(get_args(Phase), self._count)
 
     async def run(self) -> int | None:
         """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance.

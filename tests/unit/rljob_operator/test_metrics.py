@@ -1,4 +1,5 @@
-"""Histograms have a bound beyond each time limit: `histogram_quantile` says no more than their last one."""
+"""What becomes of metrics when the operator begins anew, and the bounds of histograms: there is one beyond
+each time limit, since `histogram_quantile` says no more than the last."""
 
 import pytest
 
@@ -39,3 +40,21 @@ def test_of_requests(seconds):
     metrics = OperatorMetrics()
     metrics.api_called("get", "pods", "none", seconds + BEYOND)
     assert above_all_bounds(metrics, "rljob_api_call_duration_seconds") == 0
+
+
+def test_when_the_operator_begins_anew_counters_go_on_and_what_it_had_is_gone():
+    metrics = OperatorMetrics()
+    metrics.begin(["Running"], lambda phase: 3.0)
+    metrics.leads(True)
+    metrics.lease_renewed("failed")
+    metrics.queue_length(5, 7)
+    metrics.objects_held("pods", 9)
+    assert metrics.registry.get_sample_value("rljob_jobs", {"phase": "Running"}) == 3
+    metrics.begin(["Running"], lambda phase: 1.0)
+    left = {
+        each.name: each.value
+        for family in metrics.registry.collect()
+        for each in family.samples
+        if each.value and family.type in ("gauge", "counter")
+    }
+    assert left == {"rljob_jobs": 1, "rljob_lease_renewals_total": 1}

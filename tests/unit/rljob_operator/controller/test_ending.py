@@ -165,3 +165,21 @@ def wait_for(path):
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+async def test_counters_go_on_when_all_begins_anew(tmp_path):
+    """Each instance makes two requests of this kind at least, and a few more at most."""
+    series, lists_of_jobs = 'rljob_api_calls_total{code="200",resource="rljobs",verb="list"}', []
+
+    async def counted(request):
+        if request.path.endswith("/rljobs") and "watch" not in request.query:
+            lists_of_jobs.append(request)
+        return await lists(request)
+
+    async with api_server(counted) as (url, _):
+        config = write_kubeconfig(tmp_path / "config", {"server": url})
+        async with running(config) as operator:
+            await operator.says("all begins anew", times=4)
+            before = len(lists_of_jobs)
+            assert before >= 8
+            assert await operator.counts(series) >= before
