@@ -12,6 +12,7 @@ from random import Random
 
 from rljob_client.backoff import Backoff, Failures
 from rljob_client.credentials import CredentialsError
+from rljob_operator.controller import arguments as kinds
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.controller.stopping import StopSignals, unless
 from rljob_operator.kube.http import CannotListen
@@ -97,16 +98,20 @@ def _parser() -> argparse.ArgumentParser:
     defaults = Options()
     parser = argparse.ArgumentParser(prog="rljob-operator", description="Runs RLJobs on KubeRay.")
     parser.add_argument("--kubeconfig", type=Path, help="default: KUBECONFIG, the pod's service account")
-    parser.add_argument("--namespace", help="watch this namespace alone (default: all)")
-    parser.add_argument("--lease-namespace", help="where the Lease is (default: the process's own)")
+    parser.add_argument("--namespace", type=kinds.namespace, help="watch this namespace alone (default: all)")
+    parser.add_argument(
+        "--lease-namespace", type=kinds.namespace, help="where the Lease is (default: the process's own)"
+    )
     parser.add_argument(
         "--lease-name",
+        type=kinds.name,
         default=os.environ.get("RLJOB_LEASE_NAME", defaults.lease_name),
         help="the same in all replicas, and another one in every other operator of that namespace (default: "
         f"RLJOB_LEASE_NAME; else {defaults.lease_name})",
     )
     parser.add_argument(
         "--cluster-lease-namespace",
+        type=kinds.namespace,
         default=defaults.cluster_lease_namespace,
         help="where the Lease is that all operators share which watch all namespaces (default: "
         f"{defaults.cluster_lease_namespace})",
@@ -121,11 +126,15 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("RLJOB_SHARED_LEASE_ROLE"),
         help="the same for the Lease that several releases share (default: RLJOB_SHARED_LEASE_ROLE)",
     )
-    parser.add_argument("--port", type=int, default=defaults.port, help="of /healthz, /readyz, /metrics")
+    parser.add_argument(
+        "--port", type=kinds.port, default=defaults.port, help="of /healthz, /readyz, /metrics"
+    )
     parser.add_argument("--host", help="address to listen on (default: all)")
-    parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")
-    parser.add_argument("--writes-per-second", type=float, default=defaults.writes_per_second)
-    parser.add_argument("--burst", type=int, default=defaults.burst, help="writes at once")
+    parser.add_argument(
+        "--workers", type=kinds.count, default=defaults.workers, help="jobs reconciled at a time"
+    )
+    parser.add_argument("--writes-per-second", type=kinds.rate, default=defaults.writes_per_second)
+    parser.add_argument("--burst", type=kinds.count, default=defaults.burst, help="writes at once")
     add_option(parser)
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return parser
