@@ -12,6 +12,7 @@ from random import Random
 
 from rljob_client.backoff import Backoff, Failures
 from rljob_client.credentials import CredentialsError
+from rljob_client.passwords import without_passwords
 from rljob_operator.controller import arguments as kinds
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.controller.stopping import StopSignals, unless
@@ -33,17 +34,22 @@ vain."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the operator; the exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_WithoutPasswords("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     gc.set_threshold(*_COLLECTOR)
     try:
         return asyncio.run(_run(options))
     except (CredentialsError, CannotListen) as error:
         print(f"rljob-operator: {error}", file=sys.stderr)
         return 2
+
+
+class _WithoutPasswords(logging.Formatter):
+    """Of whatever is logged, also by kopf and aiohttp: they know nothing of passwords in URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_passwords(super().format(record))
 
 
 async def _run(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The operator's command, as far as it goes without an API server."""
 
 import gc
+import logging
 
 import pytest
 
@@ -44,6 +45,20 @@ def test_the_name_of_the_lease(monkeypatch, given, arguments, name):
     else:
         monkeypatch.setenv("RLJOB_LEASE_NAME", given)
     assert _parser().parse_args(arguments).lease_name == name
+
+
+def test_what_others_log_has_no_password_of_a_url(collector, tmp_path, capsys, monkeypatch):
+    """kopf logs whole URLs, asyncio whole errors."""
+    monkeypatch.setattr(logging, "root", root := logging.RootLogger(logging.WARNING))
+    main([f"--kubeconfig={tmp_path / 'none'}"])
+    try:
+        raise ValueError("http://me:Passw0rd@proxy: broke")
+    except ValueError:
+        root.exception("GET %s/api", "https://me:Passw0rd@api:6443")
+    logged = capsys.readouterr().err
+    assert "ERROR root GET https://***@api:6443/api\nTraceback" in logged
+    assert "ValueError: http://***@proxy: broke" in logged
+    assert "Passw0rd" not in logged
 
 
 def collections() -> int:
