@@ -176,6 +176,13 @@ def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_pa
         assert [line for line in of_lease if "too old" in line] == []
         # It tries every two seconds.
         assert len([line for line in of_lease if "tried again" in line]) <= 8, "the same, time and again"
+        # Counted by the instance that lost the lease, after which all has begun anew.
+        assert operator.metric("rljob_lease_renewals_total", 'outcome="failed"') > 0
+        began = time.monotonic()
+        operator.process.stop()
+        assert time.monotonic() - began < 15.0  # it would be killed after 20 s
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/rljob-operator"
+    assert not cluster.api.request("GET", lease)["spec"].get("holderIdentity")
 
 
 class TestKubeRay:
