@@ -106,7 +106,8 @@ class PolicyModel(OneOf):
     """Build a model of this shape with random weights (seeded by training.seed)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the engines' weights and of the trainer's forward pass. The trainer keeps
-    float32 master weights in either case."""
+    float32 master weights in either case. With accelerator: ascend it must be bfloat16: vLLM's attention
+    there computes in 16 bits alone."""
     experts: Experts = "grouped"
     """How the trainer multiplies the experts of a mixture of experts. grouped: all experts of a layer in one
     call (torch's grouped_mm). eager: one expert after the other, where a device has no such call. Other

@@ -88,10 +88,13 @@ def _common(group: int, response_tokens: int) -> Fields:
 
 
 def _example(answers: Answers) -> Fields:
+    # vLLM has no attention in float32 on NPUs.
+    dtype = {f"{_TRAINING}.model.dtype": Field("bfloat16")} if answers.accelerator == "ascend" else {}
     return {
         f"{_TRAINING}.model.random": Field(
             {}, "a tiny model with random weights; see the reference for its shape"
         ),
+        **dtype,
         f"{_TRAINING}.tokenizer.characters.alphabet": Field("abcdefgh"),
         f"{_TRAINING}.data.generated.task": Field(answers.task),
         f"{_TRAINING}.data.generated.minLength": Field(4),

@@ -23,6 +23,7 @@ from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.data.errors import not_expanded
 from rljob_runtime.job_errors import OwnFunctionFailed
+from rljob_runtime.manifest.ascend_formats import check_format
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.logger_packages import check_loggers
 from rljob_runtime.manifest.no_effect import without_effect
@@ -60,7 +61,9 @@ def check_job(
 
     of_reward = list(_check_reward(job, folder, host))
     texts = check_texts(job, folder)
+    format_problem = check_format(job)
     errors = [
+        *([] if format_problem is None else [format_problem]),
         *of_reward,
         *_check_own_functions(job, folder),
         *check_loggers(job.spec.training.loggers),

@@ -203,7 +203,11 @@ MODEL_AND_TRAINER = Section(
             + _OFFLOAD,
         ),
         built(f"{_ACTOR}.fsdp_config.fsdp_size", text="`training.parallel.shardGroupSize`; -1: leave it out"),
-        built(f"{_ACTOR}.fsdp_config.dtype", f"{_ROLLOUT}.dtype", text="`training.model.dtype`"),
+        built(
+            f"{_ACTOR}.fsdp_config.dtype",
+            f"{_ROLLOUT}.dtype",
+            text="`training.model.dtype`; on NPUs bfloat16",
+        ),
         none(
             f"{_ACTOR}.fsdp_config.model_dtype",
             text="weights are sharded by FSDP2, with float32 master weights",

@@ -73,11 +73,7 @@ def model(given: Given) -> None:
         given.put(
             "training.tokenizer.path", tokenizer, given.origin("actor_rollout_ref.model.tokenizer_path")
         )
-    dtypes = [given.text(f"{_ACTOR}.fsdp_config.dtype"), given.text(f"{_ROLLOUT}.dtype")]
-    full = any(dtype in ("float32", "fp32") for dtype in dtypes)
-    given.put(
-        "training.model.dtype", "float32" if full else "bfloat16", given.origin(f"{_ACTOR}.fsdp_config.dtype")
-    )
+    _dtype(given)
     checkpointing = "actor_rollout_ref.model.enable_gradient_checkpointing"
     offload = "actor_rollout_ref.model.enable_activation_offload"
     offloaded = given.flag(offload)
@@ -87,6 +83,18 @@ def model(given: Given) -> None:
             given.put("training.model.offloadActivations", True, given.origin(offload))
     elif offloaded:
         given.tell(offload, "left out: it needs activationCheckpointing: full")
+
+
+def _dtype(given: Given) -> None:
+    dtypes = {key: given.text(key) for key in (f"{_ACTOR}.fsdp_config.dtype", f"{_ROLLOUT}.dtype")}
+    full = [key for key, dtype in dtypes.items() if dtype in ("float32", "fp32")]
+    origin = given.origin(f"{_ACTOR}.fsdp_config.dtype")
+    if full and given.fields["spec.accelerator"].value == "ascend":
+        for key in full:
+            given.tell(key, "model.dtype is bfloat16, as vLLM's attention on NPUs computes in 16 bits alone")
+        given.put("training.model.dtype", "bfloat16", f"in place of float32: {full[0]}")
+        return
+    given.put("training.model.dtype", "float32" if full else "bfloat16", origin)
 
 
 def pools(given: Given) -> None:

@@ -44,6 +44,7 @@ def test_every_combination_is_valid(case):
             continue
         spec = written(given).spec
         assert spec.accelerator == accelerator
+        assert accelerator != "ascend" or spec.training.model.dtype == "bfloat16"
         pools = (spec.pools.trainer, spec.pools.fast_rollout)
         used = sum(pool.replicas * pool.accelerators_per_worker for pool in pools)
         # Trainer and engine share a single accelerator of one machine.

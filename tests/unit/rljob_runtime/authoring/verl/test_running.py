@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.runtime.verl_launch import ACTOR, RECIPE, ROLLOUT, converted, fields, of
+from tests.support.runtime.verl_launch import ACTOR, RECIPE, ROLLOUT, converted, fields, of, told
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,13 @@ def test_pools(program, overrides, pools):
         for name in ("replicas", "acceleratorsPerWorker")
     ]
     assert tuple(found[name] for name in names) == pools
+
+
+def test_models_are_in_bfloat16_on_npus() -> None:
+    full, npu = f"{ROLLOUT}.dtype=float32", "trainer.device=npu"
+    assert fields(converted(full))["training.model.dtype"] == "float32"
+    conversion = converted(full, npu)
+    assert fields(conversion)["training.model.dtype"] == "bfloat16"
+    assert "in 16 bits alone" in told(conversion)[full]
+    actor = f"{ACTOR}.fsdp_config.dtype=fp32"
+    assert "in 16 bits alone" in told(converted(full, npu, actor))[actor]
