@@ -27,7 +27,14 @@ class HcclSender(NcclSender):
         )
 
         torch.accelerator.set_device_index(device)
-        return PyHcclCommunicator(open_store(host, port, world_size), device=device)
+        group = PyHcclCommunicator(open_store(host, port, world_size), device=device)
+        if group.disabled:
+            # It would send nothing, and say nothing.
+            raise RuntimeError(
+                "vllm-ascend made no group of HCCL: its library, libhccl.so, was not found. Set HCCL_SO_PATH "
+                "to its path, or take another training.async.weightSync.transport"
+            )
+        return group
 
     def _stream(self) -> Any:
         import torch
