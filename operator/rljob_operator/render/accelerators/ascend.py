@@ -36,5 +36,6 @@ class Ascend:
         return template
 
     def hidden(self) -> list[dict[str, str]]:
-        """Nothing: the container runtime shows no device that was not asked for."""
-        return []
+        """The container runtime shows no device that was not asked for, and perhaps no driver. torch loads
+        torch_npu by itself, which may fail without one."""
+        return [{"name": "TORCH_DEVICE_BACKEND_AUTOLOAD", "value": "0"}]

@@ -281,6 +281,13 @@ def test_the_head_sees_no_gpu_of_its_machine():
     assert "NVIDIA_VISIBLE_DEVICES" not in environment(containers(rendered, "trainer")["ray-worker"])
 
 
+def test_torch_loads_nothing_for_npus_where_there_are_none():
+    rendered = cluster({"accelerator": "ascend"})
+    for each in containers(rendered).values():
+        assert environment(each)["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in environment(containers(rendered, "trainer")["ray-worker"])
+
+
 def test_containers_of_a_template_are_restricted_too():
     added = {
         "containers": [{"name": "log", "image": "b"}],
