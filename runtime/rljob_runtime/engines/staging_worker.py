@@ -85,6 +85,8 @@ class _Staging:
             self.obstacle = str(error).splitlines()[0]
 
     def _make(self, worker: Any, available: int | None) -> None:
+        if worker.device.type not in ("cpu", "cuda"):
+            raise NotPlain(f"it is on a device of type {worker.device.type}, and not on a GPU or CPUs")
         if worker.vllm_config.lora_config is not None:
             raise NotPlain("its versions are adapters")
         if available is None:
