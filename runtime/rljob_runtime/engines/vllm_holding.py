@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PLATFORMS = ("nvidia", "cpu")
-"""vllm-ascend has schedulers of its own, which were never tried."""
+"""vllm-ascend puts a subclass of its own in the place of vLLM's scheduler; ours was never tried there."""
 
 _log = logging.getLogger(__name__)
 

@@ -240,7 +240,7 @@ def _delays_without_graphs(spec: Spec) -> Iterator[Problem]:
         return
     yield Problem(
         (*_TRAINING, "rollout", "engine", "vllm", "delayPrefills"),
-        "is true, and vLLM's scheduler on Ascend is another, in which prompts do not wait: take it out",
+        "is true, and on Ascend the scheduler is vllm-ascend's, in which prompts do not wait: take it out",
     )
 
 

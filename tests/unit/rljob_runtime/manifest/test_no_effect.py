@@ -139,7 +139,7 @@ def told(changes: dict[str, Any]) -> list[str]:
         ),
         pytest.param(
             {**NPU, VLLM: {"delayPrefills": True}},
-            "vllm.delayPrefills: is true, and vLLM's scheduler on Ascend is another, in which prompts do not",
+            "vllm.delayPrefills: is true, and on Ascend the scheduler is vllm-ascend's, in which prompts do",
             id="prompts that do not wait",
         ),
         pytest.param(
