@@ -243,7 +243,7 @@ class Adaptive(Policy):
         if moves or book.waiting:
             return moves
         pools = self._levelled_together(members, self._window(heavy), fast)
-        levelled = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
+        levelled = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool, book)]
         return [self._crossing(move, book) for move in self._trials.allowed(levelled, book)]
 
     def _levelled_together(
@@ -260,11 +260,12 @@ class Adaptive(Policy):
             return [[*heavy, *fast]]
         return [heavy, fast]
 
-    def _levelled(self, pool: Sequence[EngineState]) -> list[Move]:
+    def _levelled(self, pool: Sequence[EngineState], book: Book) -> list[Move]:
         if all(engine.shape.lockstep for engine in pool):
             return level_lockstep(pool, self.estimates.remaining)
         remaining = self.estimates.remaining
-        return level(pool, remaining, self.urgent) or trial(pool, remaining)
+        found = level(pool, remaining, self.urgent)
+        return found or self._trials.telling(trial(pool, remaining), book)
 
     def _crossing(self, move: Move, book: Book) -> Move:
         """The same move; one that levels engines for long responses with others steals."""

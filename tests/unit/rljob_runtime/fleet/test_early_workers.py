@@ -55,7 +55,7 @@ def test_workers_are_begun_early_where_they_have_much_to_import(
     [
         ("cpu", False, None, {"OMP_NUM_THREADS": "3"}),
         ("nvidia", False, 2, {"OMP_NUM_THREADS": "3"}),
-        ("nvidia", True, None, {"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "1,0"}),
+        ("nvidia", True, None, {"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "0,1"}),
     ],
     ids=["no accelerators", "of its own", "shared"],
 )

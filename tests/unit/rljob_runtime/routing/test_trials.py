@@ -89,3 +89,22 @@ def test_the_next_one_when_the_last_one_has_a_token(
     assert trials.allowed([other], found.book) == [other] * next_one
     found.engines[1].shape = found.engines[1].shape._replace(cost=COST)
     assert trials.allowed([other, other], found.book) == [other, other]
+
+
+def test_moves_that_only_tell_are_few_for_each_pool() -> None:
+    found, trials = site(ASSUMED), Trials()
+    made = [len(trials.telling([TO_ONE], found.book)) for _ in range(12)]
+    assert made == [1] * 8 + [0] * 4
+    assert trials.telling([TO_TWO, NOWHERE], found.book) == [TO_TWO]
+
+
+def test_none_that_only_tells_while_another_is_under_way() -> None:
+    found, trials = site(ASSUMED), Trials()
+    assert trials.allowed([TO_ONE], found.book) == [TO_ONE]
+    request = found.book.groups[0].requests[0]
+    _leaves(found, request)
+    assert trials.telling([TO_ONE], found.book) == []
+    found.book.interrupted(request, 5)
+    found.book.place(request, found.engines[1])
+    found.book.progress({request.key: 6})
+    assert trials.telling([TO_ONE], found.book) == [TO_ONE]
