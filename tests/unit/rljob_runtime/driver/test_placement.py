@@ -191,16 +191,22 @@ def test_a_size_that_the_operator_does_not_take_up_stops_nothing(seen: bool) -> 
     with_table(script)
 
 
+async def stopped_for_another(ray: MadeUpRay) -> "tuple[Trainer, asyncio.Task[list[str]]]":
+    """A trainer on the worker "a" that stands still for a second one, and its search for both."""
+    ray.add("a", trainer=4.0)
+    trainer = Trainer(ray, 1)
+    await trainer.placement.find()
+    trainer.ask(2)
+    trainer.operator(resize=2)
+    finding = asyncio.create_task(trainer.placement.find())
+    await asyncio.sleep(20)
+    assert not finding.done() and trainer.stopped_for == 2
+    return trainer, finding
+
+
 def test_a_resize_that_is_withdrawn_and_refused_goes_back_to_the_size_before() -> None:
     async def script(ray: MadeUpRay) -> None:
-        ray.add("a", trainer=4.0)
-        trainer = Trainer(ray, 1)
-        await trainer.placement.find()
-        trainer.ask(2)
-        trainer.operator(resize=2)
-        finding = asyncio.create_task(trainer.placement.find())
-        await asyncio.sleep(20)
-        assert not finding.done() and trainer.stopped_for == 2
+        trainer, finding = await stopped_for_another(ray)
         trainer.operator(refused=True)
         assert await finding == ["a"] * 4
         trainer.placement.confirmed()
@@ -211,14 +217,7 @@ def test_a_resize_that_is_withdrawn_and_refused_goes_back_to_the_size_before() -
 
 def test_a_resize_that_the_api_server_refuses_lets_the_trainer_go_on_at_once() -> None:
     async def script(ray: MadeUpRay) -> None:
-        ray.add("a", trainer=4.0)
-        trainer = Trainer(ray, 1)
-        await trainer.placement.find()
-        trainer.ask(2)
-        trainer.operator(resize=2)
-        finding = asyncio.create_task(trainer.placement.find())
-        await asyncio.sleep(5)
-        assert not finding.done() and trainer.stopped_for == 2
+        trainer, finding = await stopped_for_another(ray)
         began = asyncio.get_running_loop().time()
         trainer.operator(resize=2, patch_refused=True)
         assert await finding == ["a"] * 4
