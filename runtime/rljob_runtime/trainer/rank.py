@@ -5,6 +5,7 @@ weights. Nothing here knows Ray.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -38,7 +39,7 @@ from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.group_scatter import broadcast_outlines
 from rljob_runtime.trainer.host_copy import WeightsCopy
 from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
-from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
+from rljob_runtime.trainer.lost_rank import RankLost, end_at_time_out, from_collectives
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
@@ -142,6 +143,7 @@ class TrainerWorker:
         if self._device.type == "cpu":
             torch.set_num_threads(self._job.spec.pools.trainer.threads)
         self._devices.seed(training.seed + self._rank)
+        end_at_time_out(os.environ)
         # gloo beside the accelerator's backend: for what is in main memory, such as sample data.
         backend = (
             "gloo" if self._device.type == "cpu" else f"cpu:gloo,{self._device.type}:{self._devices.backend}"
