@@ -74,8 +74,9 @@ class VllmEngine(Model):
     times of its steps. Worth a quarter more tokens where hundreds of requests run and others always wait, and
     nothing where few do. Of no effect on Ascend."""
     speculation: Speculation | None = None
-    """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
-    batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""
+    """Several tokens a step for the last, long responses of a batch. Default: off, since a token that is not
+    kept was computed in vain; where vLLM runs a model with its older model runner, as on CPUs and for
+    mixtures of experts, it then prepares no step while the last one runs."""
     additional_config: dict[str, Any] = Field(default_factory=dict)
     """Passed to the platform plug-in. With `accelerator: ascend` it has {"rl_config": {"enabled": true}}
     where it names no rl_config: with that vllm-ascend keeps weights in a layout that can be updated. 0.23.0

@@ -71,13 +71,13 @@ class VllmEngine:
         timed: bool = True,
         hold_outputs: bool = True,
         keep_kv: bool = False,
-        device_drafts: bool = False,
+        device_drafts: bool = True,
     ) -> None:
         """`max_length` is the most tokens of prompt and response together; `tensor_parallel` the number of
         accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
         `timed`: whether generations tell where their time went; `hold_outputs`: whether tokens may wait in
         the engine core until they are asked for; `keep_kv`: see `protocol`; `device_drafts`: whether drafts
-        are made on the accelerator where that can be."""
+        are made on the accelerator where that can be, else always on the CPU."""
         self.name, self.version = name, 0
         self.start_parts: Sequence[StartPart] = ()
         self._shape = VllmShape(

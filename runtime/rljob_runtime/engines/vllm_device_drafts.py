@@ -3,7 +3,8 @@
 That runner asks a speculator for the drafts of a step's requests when their tokens are drawn, before it is
 known on the CPU which ones they are, and reads them from the device in the next step. Here it is one that
 looks the last tokens of a response up by `tensor_search`: in its own text and in finished responses to the
-same prompt, which are on the device while such a response runs.
+same prompt, which are on the device while such a response runs. It does so when the next step begins, and
+only where that one tries drafts: a search takes the runner's thread about as long as a step.
 
 Guarantees: nothing is waited for; all ranks of an engine make the same drafts, as they have the same texts.
 Drafts are made, or not, and found or not: what is drawn has the same distribution, for vLLM checks each.
@@ -52,6 +53,9 @@ class Speculator:
         self._none = torch.zeros((runner.max_num_reqs, draft_tokens), dtype=torch.int64, device=runner.device)
         self._finished: tuple[tuple[bytes, ...], torch.Tensor] | None = None
         """What is looked through for the requests of a step, by their prompts."""
+        self._drawn: Any = None
+        """The newest step that drew tokens, as vLLM describes it; None: it is not to be followed by
+        drafts."""
 
     def learn(self, prompt: bytes, response: bytes) -> None:
         """Draft from a finished response; both are int32 tokens."""
@@ -59,7 +63,11 @@ class Speculator:
         self._finished = None
 
     def note(self, scheduler_output: Any) -> None:
-        """Take notice of the requests that begin and end with a step; before the step."""
+        """Find drafts where a step tries some, and take notice of the requests that begin and end with it;
+        before the step."""
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None and scheduler_output.scheduled_spec_decode_tokens:
+            self._runner.req_states.draft_tokens[drawn.idx_mapping] = self._search(drawn)
         for name in scheduler_output.finished_req_ids:
             self._prompts.pop(name, None)
         for new in scheduler_output.scheduled_new_reqs:
@@ -69,10 +77,17 @@ class Speculator:
 
     @torch.inference_mode()
     def propose(self, input_batch: Any, *_: Any, dummy_run: bool = False, **__: Any) -> torch.Tensor:
+        """What stands for drafts of each request of a step whose tokens were drawn, until it is known
+        whether the next step tries any: int64 of shape (requests, tokens)."""
+        rows = input_batch.num_reqs
+        if not dummy_run:
+            self._drawn = input_batch if rows <= self._at_most_running else None
+        return self._none[:rows]
+
+    @torch.inference_mode()
+    def _search(self, input_batch: Any) -> torch.Tensor:
         """Drafts for each request of a step whose tokens were drawn: int64 of shape (requests, tokens)."""
-        rows, states = input_batch.num_reqs, self._runner.req_states
-        if dummy_run or rows > self._at_most_running:
-            return self._none[:rows]
+        states = self._runner.req_states
         # The CPU knows a bound alone: as if all drafts of the step before, and of this one, were kept.
         longest = states.num_computed_tokens_np[input_batch.idx_mapping_np] + input_batch.num_scheduled_tokens
         width = min(_rounded(int(longest.max()) + 1), self._runner.max_model_len)

@@ -65,8 +65,8 @@ class VllmShape:
     hold_outputs: bool = True
     """Whether tokens and log-probabilities wait in the engine core until they are asked for, where this vLLM
     can do so."""
-    device_drafts: bool = False
-    """Whether drafts are made on the device, where this vLLM can do so."""
+    device_drafts: bool = True
+    """Whether drafts are made on the device, where this vLLM can do so; else always on the CPU."""
     kv_cache_bytes: int | None = None
     """Memory of the KV cache on an accelerator; None: what vLLM finds to be left of the engine's part of the
     memory, for which it must be the only one that takes memory meanwhile."""

@@ -265,9 +265,8 @@ def _slow_drafts(job: RLJob) -> Iterator[Problem]:
     if job.spec.accelerator == "nvidia" and engine is not None and engine.speculation is not None:
         yield Problem(
             (*_TRAINING, "rollout", "engine", "vllm", "speculation"),
-            "made every model that was tried slower on a GPU (docs/measurements.md): vLLM gives up "
-            "asynchronous scheduling and full CUDA graphs for it. Take it out, unless your own model is "
-            "faster with it",
+            "made the models that were tried slower on a GPU, whose random texts leave little to draft "
+            "(docs/measurements.md). Take it out, unless your own model is faster with it",
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rljob_runtime.engines import vllm_device_drafts
+from rljob_runtime.engines.tensor_search import drafts
 from rljob_runtime.engines.vllm_device_drafts import Speculator, obstacle
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 
@@ -29,6 +30,7 @@ class Runner:
             all_token_ids=SimpleNamespace(gpu=self.tokens),
             total_len=SimpleNamespace(gpu=torch.zeros(ROOM, dtype=torch.int32)),
             num_computed_tokens_np=np.zeros(ROOM, np.int32),
+            draft_tokens=torch.zeros((ROOM, DRAFT), dtype=torch.int64),
         )
 
     def add(self, speculator: Speculator, prompt_tokens: int | None = 1, /, **texts: str) -> None:
@@ -42,7 +44,7 @@ class Runner:
             )
             for name, text in texts.items()
         ]
-        speculator.note(SimpleNamespace(finished_req_ids=set(), scheduled_new_reqs=new))
+        speculator.note(step(scheduled_new_reqs=new))
         for name, text in texts.items():
             place = self.places.setdefault(name, ROOM - 1 - len(self.places))
             self.tokens[place, : len(text)] = torch.tensor(codes(text))
@@ -50,7 +52,9 @@ class Runner:
             # The CPU counts the tokens of the step that draws the last one.
             self.req_states.num_computed_tokens_np[place] = len(text) - 2
 
-    def drafts(self, speculator: Speculator, *names: str, **named: Any) -> list[str]:
+    def drafts(self, speculator: Speculator, *names: str, tried: bool = True, **named: Any) -> list[str]:
+        """What is on the device for each of these requests when the step after them begins; `tried`: whether
+        that one tries drafts."""
         places = np.array([self.places[name] for name in names])
         batch = SimpleNamespace(
             num_reqs=len(names),
@@ -59,9 +63,18 @@ class Runner:
             idx_mapping_np=places,
             num_scheduled_tokens=np.ones(len(names), np.int32),
         )
-        found = speculator.propose(batch, *[None] * 10, **named)
-        assert found.dtype == torch.int64
-        return ["".join(map(chr, row)) for row in found.tolist()]
+        proposed = speculator.propose(batch, *[None] * 10, **named)
+        assert proposed.dtype == torch.int64
+        on_device = self.req_states.draft_tokens
+        on_device[batch.idx_mapping] = proposed
+        speculator.note(step(scheduled_spec_decode_tokens={name: [-1] for name in names} if tried else {}))
+        return ["".join(map(chr, on_device[place].tolist())) for place in places]
+
+
+def step(**changed: Any) -> Any:
+    """A step, as vLLM's scheduler describes it."""
+    nothing = {"finished_req_ids": set(), "scheduled_new_reqs": [], "scheduled_spec_decode_tokens": {}}
+    return SimpleNamespace(**nothing | changed)
 
 
 def speculator(runner: Runner, minimum: int = 2, at_most_running: int = 3, kept: int = 1000) -> Speculator:
@@ -96,7 +109,7 @@ def test_the_prompt_of_a_request_that_ended_is_forgotten() -> None:
     drafting = speculator(runner)
     learn(drafting, "x", "12345")
     runner.add(drafting, a="xq23")
-    drafting.note(SimpleNamespace(finished_req_ids={"a", "never seen"}, scheduled_new_reqs=[]))
+    drafting.note(step(finished_req_ids={"a", "never seen"}))
     assert runner.drafts(drafting, "a") == ["333"]
     # Not of ours: nothing tells where its prompt ends.
     runner.add(drafting, None, b="xq23")
@@ -111,6 +124,19 @@ def test_nothing_is_looked_up_while_many_run_or_nothing_does() -> None:
     assert runner.drafts(drafting, "a", "b", "c") == [nothing] * 3
     assert runner.drafts(drafting, "a", dummy_run=True) == [nothing]
     assert runner.drafts(drafting, "a", "b") == ["cda", "cda"]
+
+
+def test_nothing_is_looked_up_before_a_step_that_tries_no_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, searches = Runner(), []
+    monkeypatch.setattr(vllm_device_drafts, "drafts", lambda *given: searches.append(given) or drafts(*given))
+    drafting = speculator(runner)
+    runner.add(drafting, a="xabcdab", b="ykkk")
+    assert runner.drafts(drafting, "a", "b", tried=False) == ["\0" * DRAFT] * 2
+    assert not searches
+    assert runner.drafts(drafting, "a", "b") == ["cda", "kkk"]
+    # A step that draws nothing is followed by no other drafts than the one before it.
+    drafting.note(step(scheduled_spec_decode_tokens={"a": [-1]}))
+    assert len(searches) == 1
 
 
 def test_only_so_much_is_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:

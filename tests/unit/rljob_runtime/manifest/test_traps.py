@@ -87,7 +87,7 @@ def warned(changes: dict[str, Any]) -> list[str]:
         ),
         (
             {"accelerator": "nvidia", ENGINE: {"vllm": {"speculation": {"suffix": {}}}}},
-            ["engine.vllm.speculation: made every model that was tried slower on a GPU"],
+            ["engine.vllm.speculation: made the models that were tried slower on a GPU"],
         ),
         (
             {
