@@ -24,6 +24,7 @@ from rljob_runtime.engines.vllm_layout import NotPlain, find_layout
 from rljob_runtime.weights.buckets import BUCKET_BYTES, wire_buckets
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes, tensor_shapes
+from rljob_runtime.weights.disabled_group import working
 
 _GROUP_SECONDS = 300.0
 """How long members of a group on CPUs wait for each other."""
@@ -150,7 +151,7 @@ def _join(meeting: Rendezvous, rank: int, device: torch.device) -> Any:
     store = StatelessProcessGroup.create(
         host=meeting.host, port=meeting.port, rank=number, world_size=meeting.world_size
     )
-    return PyNcclCommunicator(store, device=device)
+    return working(PyNcclCommunicator(store, device=device))
 
 
 def _report(reports: str, number: int, rank: int, why: str) -> None:

@@ -298,6 +298,7 @@ class VllmCore(StagingVerbs):
                 "rank_offset": meeting.rank_offset,
             }
             await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
+            await self._llm.collective_rpc("check_group")
             self._joined = location
         # All three in the order in which the trainer sends: by name, ascending.
         update = {

@@ -24,6 +24,7 @@ from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.plain_experts import keep_experts_plain
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 from rljob_runtime.engines.vllm_device_drafts import Speculator, draft_on_device
+from rljob_runtime.weights.disabled_group import working
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
 """Environment variable with the id of the process that the engine belongs to."""
@@ -57,6 +58,10 @@ class WeightLoader(StagingWorker, TimedStart):
     def kv_cache_bytes(self: Any) -> int:
         """What vLLM found that the KV cache may take of the accelerator's memory."""
         return int(self.available_kv_cache_memory_bytes)
+
+    def check_group(self: Any) -> None:
+        """Look at the group that vLLM's own engine for weights has joined. Raises `RuntimeError`."""
+        working(self.weight_transfer_engine.model_update_group)
 
     def load_adapter(self: Any, name: str, number: int, folder: str) -> int:
         """Load an adapter; how many of its tensors belong to layers of the model. vLLM says nothing of those

@@ -7,6 +7,7 @@ against vllm-ascend's source; it has not been run, as no NPU was at hand.
 import logging
 from typing import Any
 
+from rljob_runtime.weights.disabled_group import working
 from rljob_runtime.weights.nccl import NcclSender, open_store
 
 log = logging.getLogger(__name__)
@@ -27,14 +28,7 @@ class HcclSender(NcclSender):
         )
 
         torch.accelerator.set_device_index(device)
-        group = PyHcclCommunicator(open_store(host, port, world_size), device=device)
-        if group.disabled:
-            # It would send nothing, and say nothing.
-            raise RuntimeError(
-                "vllm-ascend made no group of HCCL: its library, libhccl.so, was not found. Set HCCL_SO_PATH "
-                "to its path, or take another training.async.weightSync.transport"
-            )
-        return group
+        return working(PyHcclCommunicator(open_store(host, port, world_size), device=device))
 
     def _stream(self) -> Any:
         import torch

@@ -7,6 +7,7 @@ of vLLM speak alike.
 from typing import TYPE_CHECKING, Any
 
 from rljob_runtime.weights.collective import CollectiveSender
+from rljob_runtime.weights.disabled_group import working
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ class NcclSender(CollectiveSender):
 
         # The current device is one of a thread, and this thread is the sender's own.
         torch.cuda.set_device(device)
-        return PyNcclCommunicator(open_store(host, port, world_size), device=device)
+        return working(PyNcclCommunicator(open_store(host, port, world_size), device=device))
 
     def _stream(self) -> Any:
         import torch
