@@ -120,7 +120,9 @@ def _plain(value: Any, field: str, where: str) -> Any:
     if isinstance(value, list):
         return [_plain(item, field, where) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise DataError(f'{where}: field "{field}" has {value}: a reward gets integers of 64 bits')
+        raise DataError(
+            f'{where}: field "{field}" has too large an integer: a reward gets integers of 64 bits'
+        )
     if not isinstance(value, str | int | float | None):
         raise DataError(
             f'{where}: field "{field}" (see data.rewardFields) has {kind_of(value)}: a reward gets text, '

@@ -1,8 +1,8 @@
 """Rows of prompts: JSON Lines, parquet, Hugging Face data sets, built-in tasks.
 
 Guarantees: `len(source)` and `source.row(i)` never change during a run; opening a source reads and checks
-its structure, and what is wrong is named by file and line (or row). Memory per row is a few bytes, except
-for parquet files, whose two columns are held.
+its structure; what is wrong is named by file and line (or row), without the text that stands there. Memory
+per row is a few bytes, except for parquet files, whose two columns are held.
 """
 
 import weakref
@@ -118,14 +118,14 @@ class JsonlSource:
             for begin, other in _OTHERS.items():
                 if line.startswith(begin):
                     raise DataError(f"{self.name}: {other}") from error
-            whole = line.decode(errors="replace").strip()
-            text = whole[:40].strip()
-            # A terminal would do what control characters say.
-            shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-            if isinstance(error, UnicodeDecodeError):
-                raise DataError(f"{where}: not UTF-8 text: {shown}") from error
-            said = f"{where}: not valid JSON ({one_line(error)}): {shown}{advice(whole)}"
-            raise DataError(said) from error
+            # Nothing of the line itself, which may be private: the job's status has what is said here.
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as wrong:
+                raise DataError(
+                    f"{where}: not UTF-8 text (byte {wrong.start}): write the file as UTF-8"
+                ) from error
+            raise DataError(f"{where}: not valid JSON ({one_line(error)}){advice(text)}") from error
         if not isinstance(value, dict):
             kind = kind_of(value)
             what_to_do = advice("[") if isinstance(value, list) else ""
