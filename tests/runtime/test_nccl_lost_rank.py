@@ -16,7 +16,8 @@ import ray
 
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import job_settings
-from rljob_runtime.driver.ranks import RayTrainer, TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
+from rljob_runtime.driver.ranks import RayTrainer
 from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.run_folder import RunOptions

@@ -1,15 +1,13 @@
 """The trainer's ranks as Ray actors, behind the training loop's `Trainer` protocol.
 
-Guarantees: all ranks make each call together; when one rank dies or fails, the call raises `TrainerDied` (or
-the error that asks a person, such as a full disk) and all ranks are ended; after `start` they are new
+Guarantees: all ranks make each call together, and end together (see `rank_calls`); after `start` they are new
 processes with the job's initial weights.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,88 +15,30 @@ from typing import Any
 import msgspec
 
 from rljob_api import RLJob
-from rljob_runtime.devices import DeviceMissing
-from rljob_runtime.driver.device_memory import no_memory_left
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
-from rljob_runtime.driver.rank_end import complaint, how_it_ended
-from rljob_runtime.driver.rank_failures import first_cause
+from rljob_runtime.driver.rank_calls import Deadline, RankCalls, name_of
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.shared_devices import SharedDevices
 from rljob_runtime.fleet.worker_options import BESIDE, rank_options
 from rljob_runtime.groups.state import JobState
-from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, TrainingDiverged, UnsupportedModel
-from rljob_runtime.own_functions import FunctionLoadError
-from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.own_start import OnStart, StartPart
-from rljob_runtime.site.process_log import last_lines, log_file
+from rljob_runtime.site.process_log import log_file
 from rljob_runtime.trace.record.event_ranks import EventRanks
-from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.weights.route import WeightRoute
-from rljob_runtime.weights.shm import NoRoom
 from rljob_runtime.weights.transport import STORED
 
 log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 20.0
 """How long ranks may take to leave in order; then they are killed."""
-_FOR_PEOPLE = (
-    CheckpointError, DeviceMissing, FunctionLoadError, NoRoom, OwnFunctionFailed, RewardsUnfit, SampleTooLong,
-    TrainingDiverged, UnsupportedModel,
-)  # fmt: skip
-"""Errors that end the job with their own words: ranks that are started again would only meet them again."""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """How long a call of the ranks may take."""
-
-    seconds: float
-    field: str | None = None
-    """The field of spec.training.timeouts that sets it; None where it is fixed."""
-
-    def __str__(self) -> str:
-        """ "1800 s (spec.training.timeouts.startSeconds)"."""
-        where = "" if self.field is None else f" (spec.training.timeouts.{self.field})"
-        return f"{self.seconds:g} s{where}"
-
-
-_MOST_LINE = 300
-"""Characters of a line of a rank's log in a message."""
 _LOOK = Deadline(300.0)
 """For a rank to look for a file, or for a free port."""
-
-
-class TrainerDied(RuntimeError):
-    """A rank of the trainer is gone, or failed; the message says which and why."""
-
-
-class _RankDied(Exception):
-    """The process of this rank is gone."""
-
-    def __init__(self, rank: int, said: str) -> None:
-        """`said`: what Ray says of it."""
-        self.rank = rank
-        self.said = said
-
-
-def _name(rank: int) -> str:
-    return f"trainer-{rank}"
-
-
-async def _answer(rank: int, call: Awaitable[Any]) -> Any:
-    """What a rank answers. Raises `_RankDied`, and what it raised."""
-    from ray.exceptions import RayActorError
-
-    try:
-        return await call
-    except RayActorError as error:
-        raise _RankDied(rank, str(error)) from error
 
 
 async def _told(rank: Any, uids: Sequence[int]) -> None:
@@ -155,7 +95,7 @@ class RayTrainer:
         """Steps that the ranks' weights have behind them."""
         self.starts = 0
         """How often ranks were started: a group of engines that they joined ends with them."""
-        self._ranks: list[Any] = []
+        self._calls = RankCalls(job, shared is not None, logs, self._forget)
         self._news: list[int] = []
         """Groups that the queue has, of which rank 0 is to be told."""
         self._stepping = False
@@ -167,23 +107,23 @@ class RayTrainer:
     async def start(self, nodes: Sequence[str]) -> None:
         """Start a rank on each of these Ray nodes, of which one may be named several times; returns when each
         has its model. What was left of earlier ranks is ended."""
-        self._kill()
+        self._calls.end()
         self.starts += 1
         # New ranks have the initial weights until `load`.
         self.steps = 0
         specs = [self._spec(rank, len(nodes)) for rank in range(len(nodes))]
         early, self._early = self._early, {}
         if early:
-            self._ranks = [early[_name(rank)] for rank in range(len(nodes))]
-            await self._call("begin", specs, deadline=self._start_deadline)
+            self._calls.ranks = [early[name_of(rank)] for rank in range(len(nodes))]
+            await self._calls.call("begin", specs, deadline=self._start_deadline)
         else:
-            self._ranks = [self._start_rank(rank, node, specs[rank]) for rank, node in enumerate(nodes)]
+            self._calls.ranks = [self._start_rank(rank, node, specs[rank]) for rank, node in enumerate(nodes)]
         # Ray holds calls back until the actor's process runs, so that the deadline is that of its start too.
-        address, *_ = await self._call("prepare", deadline=self._start_deadline)
-        starts = await self._call("setup", address, deadline=self._start_deadline)
+        address, *_ = await self._calls.call("prepare", deadline=self._start_deadline)
+        starts = await self._calls.call("setup", address, deadline=self._start_deadline)
         for rank, parts in enumerate(starts):
             found = msgspec.msgpack.decode(parts, type=tuple[StartPart, ...])
-            self._on_start(_name(rank), "trainer", found)
+            self._on_start(name_of(rank), "trainer", found)
 
     async def stop(self) -> None:
         """End all ranks, leaving everything in order; `start` may follow."""
@@ -191,20 +131,20 @@ class RayTrainer:
 
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await asyncio.gather(*(rank.close.remote() for rank in self._ranks))
+                await asyncio.gather(*(rank.close.remote() for rank in self._calls.ranks))
         except (RayError, TimeoutError):
             log.info("the trainer did not close in time, or was gone")
-        self._kill()
+        self._calls.end()
 
     async def sees(self, path: Path) -> list[bool]:
         """For each rank whether a file is there on its machine."""
-        return await self._call("sees", str(path), deadline=_LOOK)
+        return await self._calls.call("sees", str(path), deadline=_LOOK)
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
         """Train these groups, taken from the queue by uid, and acknowledge them."""
         self._stepping = True
         async with self.turn:
-            results = await self._call("step", step, version, list(uids), deadline=self._step_deadline)
+            results = await self._calls.call("step", step, version, list(uids), deadline=self._step_deadline)
             # Before `turn` is let go: who has it next names the version of the weights by this.
             self.steps = step + 1
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
@@ -225,47 +165,48 @@ class RayTrainer:
 
     async def _tell_news(self) -> None:
         """Tell rank 0 of groups, of all at once that have come since it was told last."""
-        while self._news and self._ranks:
+        while self._news and self._calls.ranks:
             uids, self._news = self._news, []
-            await _told(self._ranks[0], uids)
+            await _told(self._calls.ranks[0], uids)
 
     async def publish(self, version: int) -> None:
         """Make the current weights `version`. Where versions are stored, all ranks gather the weights, and
         rank 0 copies them; else they are those of the moment in which they are sent."""
         if self.stores:
-            await self._call("publish", version, deadline=self._update_deadline)
+            await self._calls.call("publish", version, deadline=self._update_deadline)
 
     async def ref(self, version: int) -> WeightRef:
         """Where engines get the version that was published last: where rank 0 has stored it by now, or, for a
         collective transport, a free address where they can meet the trainer. The next step may begin."""
-        rank = self._ranks[:1]
+        rank = self._calls.ranks[:1]
         if not self.stores:
-            call = self._call("free_address", deadline=_LOOK, ranks=rank, group=BESIDE)
+            call = self._calls.call("free_address", deadline=_LOOK, ranks=rank, group=BESIDE)
             return WeightRef(version, self._route.transport, (await call)[0])
-        call = self._call("write_version", deadline=self._update_deadline, ranks=rank, group=BESIDE)
+        call = self._calls.call("write_version", deadline=self._update_deadline, ranks=rank, group=BESIDE)
         return msgspec.msgpack.decode((await call)[0], type=WeightRef)
 
     async def transmit(self, ref: WeightRef) -> bool:
         """Send the weights of a collective `ref`, while holding `turn`; False where that was broken off."""
-        results = await self._call("transmit", msgspec.msgpack.encode(ref), deadline=self._update_deadline)
+        sent = msgspec.msgpack.encode(ref)
+        results = await self._calls.call("transmit", sent, deadline=self._update_deadline)
         return bool(results[0])
 
     async def break_off(self, ref: WeightRef, why: str) -> None:
         """End the sending of `ref`, of whose engines one is lost."""
-        await self._call(
+        await self._calls.call(
             "break_off", msgspec.msgpack.encode(ref), why, deadline=self._update_deadline,
-            ranks=self._ranks[:1], group=BESIDE,
+            ranks=self._calls.ranks[:1], group=BESIDE,
         )  # fmt: skip
 
     async def save(self, step: int, state: bytes) -> None:
         """Write a checkpoint after `step` steps."""
         async with self.turn:
-            await self._call("save", step, state, deadline=self._step_deadline)
+            await self._calls.call("save", step, state, deadline=self._step_deadline)
 
     async def load(self) -> JobState | None:
         """Go on from the newest checkpoint, if there is one; returns where the job stood, with those of the
         waiting groups that it can still train."""
-        results = await self._call("load", deadline=self._step_deadline)
+        results = await self._calls.call("load", deadline=self._step_deadline)
         if results[0] is None:
             return None
         state = msgspec.msgpack.decode(results[0], type=JobState)
@@ -300,7 +241,7 @@ class RayTrainer:
             weights_root=str(root) if root is not None else None,
             serve=self._route.server_keys if self._route.transport == "tcp" and rank == 0 else None,
             events_folder=str(self._events_folder) if self._events_folder is not None else None,
-            events_rank=self._event_ranks.of(_name(rank)),
+            events_rank=self._event_ranks.of(name_of(rank)),
             rank=rank,
             world_size=world_size,
             total_updates=self._settings.total_updates,
@@ -309,7 +250,7 @@ class RayTrainer:
             keys=self._queue.keys,
             asked=time.time(),
             own_device=self._shared is None,
-            log=None if self._logs is None else str(log_file(self._logs, _name(rank))),
+            log=None if self._logs is None else str(log_file(self._logs, name_of(rank))),
         )
         return msgspec.msgpack.encode(spec)
 
@@ -319,86 +260,6 @@ class RayTrainer:
         options = rank_options(self._job, rank, node, self._shared)
         return ray.remote(**options)(TrainerActor).remote(spec)
 
-    async def _call(
-        self, method: str, *arguments: Any, deadline: Deadline, ranks: Any = None, group: str | None = None
-    ) -> list[Any]:
-        """Call `method` on all ranks; the results in order of rank. `group`: of Ray's, None for the one in
-        which one call follows the other."""
-        from ray.exceptions import RayError, RayTaskError
-
-        if not self._ranks:
-            raise TrainerDied(f"the trainer is stopped, and was asked for {method}")
-        started = self._ranks
-        called = ranks or started
-        methods = [getattr(rank, method) for rank in called]
-        if group is not None:
-            methods = [each.options(concurrency_group=group) for each in methods]
-        calls = [
-            asyncio.ensure_future(_answer(started.index(rank), each.remote(*arguments)))
-            for rank, each in zip(called, methods, strict=True)
-        ]
-        try:
-            async with asyncio.timeout(deadline.seconds):
-                return list(await asyncio.gather(*calls))
-        # After any failure all ranks are ended: the others may stand in a collective operation that this one
-        # never joins.
-        except (RayTaskError, _RankDied) as error:
-            try:
-                # Before that: the one that it comes of has yet to tell.
-                cause = await first_cause(error, calls)
-            finally:
-                self._lose(started)
-            if isinstance(cause, RayTaskError) and isinstance(cause.cause, _FOR_PEOPLE):
-                raise cause.cause from None
-            raise TrainerDied(self._ended(method, cause)) from cause
-        except TimeoutError as error:
-            self._lose(started)
-            raise TrainerDied(f"the trainer's {method} took longer than {deadline}") from error
-        except RayError as error:
-            self._lose(started)
-            raise TrainerDied(self._ended(method, error)) from error
-
-    def _ended(self, method: str, cause: BaseException) -> str:
-        """What ended a call of the ranks, in one line."""
-        from ray.exceptions import RayTaskError
-
-        if isinstance(cause, _RankDied):
-            return f"a process of the trainer died (rank {cause.rank}){self._last_words(cause)}"
-        if isinstance(cause, RayTaskError):
-            return f"the trainer failed at {method}: {self._why(cause.cause)}"
-        return f"the trainer did not answer {method}: {type(cause).__name__}"
-
-    def _lose(self, started: Sequence[Any]) -> None:
-        """End these ranks, which were started together, unless others have taken their place by now: calls
-        that ran beside the one that told of a loss fail later than that one."""
-        if self._ranks is started:
-            self._kill()
-
-    def _last_words(self, died: _RankDied) -> str:
-        """How the process of a rank ended, and on one machine where its log is, and what that ends with."""
-        file = None if self._logs is None else log_file(self._logs, _name(died.rank))
-        log = [] if file is None else last_lines(file)
-        how = how_it_ended(died.said, log)
-        told = f": {how}" if how else ""
-        if log:
-            words = complaint(log)[:_MOST_LINE]
-            told += f"; its log, {file}, ends with: {words}" if words else f"; its log is {file}"
-        return told
-
-    def _why(self, cause: BaseException) -> str:
-        """What a rank raised, in one line."""
-        text = str(cause).strip()
-        # By its name: the driver has no other use for torch.
-        if type(cause).__name__ == "OutOfMemoryError":
-            return no_memory_left(self._job, text, self._shared is not None)
-        # HCCL's begins with what failed, and ends with a report of the device.
-        line = 0 if "HCCL" in text else -1
-        return f"{type(cause).__name__}: {(text.splitlines() or [''])[line]}"
-
-    def _kill(self) -> None:
-        import ray
-
-        for rank in self._ranks:
-            # Ends the process at once, whatever it is at.
-            ray.kill(rank)
-        self._ranks, self._news, self._stepping = [], [], False
+    def _forget(self) -> None:
+        """These ranks are ended: what they were to be told is of no use to those after them."""
+        self._news, self._stepping = [], False

@@ -10,7 +10,7 @@ Guarantees:
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.parts import Parts
-from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.driver.reward_failures import has_reward
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.curriculum import CurriculumState

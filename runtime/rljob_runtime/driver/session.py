@@ -14,7 +14,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.parts import Observer, Parts
 from rljob_runtime.driver.placement import StopAsked
-from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.driver.recovery import Recovery
 from rljob_runtime.driver.stop import Standing
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop

@@ -20,7 +20,7 @@ import msgspec
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.evaluation_turn import Evaluating, EvaluationTurn
 from rljob_runtime.driver.first_of import first_of
-from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.driver.silent_engines import SilentEngines
 from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.engines.protocol import WeightRef

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.rollout.broadcast import Broadcaster

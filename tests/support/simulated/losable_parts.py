@@ -13,7 +13,7 @@ import msgspec
 
 from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
-from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode, Request, WeightRef
 from rljob_runtime.groups.ledger import Ledger

@@ -13,7 +13,8 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import job_settings
-from rljob_runtime.driver.ranks import RayTrainer, TrainerDied
+from rljob_runtime.driver.rank_calls import TrainerDied
+from rljob_runtime.driver.ranks import RayTrainer
 from rljob_runtime.fleet.worker_options import BESIDE
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.simulate.virtual_loop import run_virtual
@@ -114,7 +115,7 @@ def test_what_a_rank_raised_is_told(monkeypatch: pytest.MonkeyPatch, raised: Exc
         trainer = RayTrainer(
             manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route
         )
-        trainer._ranks = [rank]
+        trainer._calls.ranks = [rank]
         with pytest.raises(TrainerDied) as error:
             await trainer.step(0, 0, [1])
         assert str(error.value).startswith(f"the trainer failed at step: {told}")
@@ -187,7 +188,7 @@ def test_the_rank_that_ended_is_told_of_and_not_those_that_miss_it(
             manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route,
             logs=tmp_path,
         )  # fmt: skip
-        trainer._ranks = ranks
+        trainer._calls.ranks = ranks
         began = asyncio.get_running_loop().time()
         with pytest.raises(TrainerDied) as error:
             await trainer.step(0, 0, [1])
@@ -327,7 +328,7 @@ async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.Monk
     trainer = trainer_alone()
     trainer.fetch_ahead([0])
     rank: Any = SimpleNamespace(fetch_ahead=First())
-    trainer._ranks = [rank, object()]
+    trainer._calls.ranks = [rank, object()]
     trainer.fetch_ahead([9])
     trainer._stepping = True
     for uid in (1, 2, 3):
@@ -338,10 +339,10 @@ async def test_rank_0_is_told_of_groups_beside_its_step(monkeypatch: pytest.Monk
     await settled()
     assert told == [[1], [2, 3]]
     trainer.fetch_ahead([4])
-    trainer._kill()
+    trainer._calls.end()
     answers[1].set_exception(ActorDiedError())
     await settled()
-    trainer._ranks = [rank]
+    trainer._calls.ranks = [rank]
     trainer.fetch_ahead([9])
     trainer._stepping = True
     trainer.fetch_ahead([5])
