@@ -14,7 +14,8 @@ from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
-from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare, tell_misfit
+from rljob_runtime.engines.vllm_blocks import Sparing, blocks_misfit, spare
+from rljob_runtime.engines.vllm_misfits import tell_misfits
 from rljob_runtime.engines.vllm_scheduler import Holding
 from rljob_runtime.engines.vllm_swap import compute_anew
 from tests.support.runtime.tiny_models import tiny_model
@@ -102,7 +103,7 @@ def test_a_version_that_differs_is_left_as_it_is_and_the_log_says_so(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        tell_misfit()
+        tell_misfits()
     assert not caplog.messages
     # Not only inherited any more.
     monkeypatch.setattr(FullAttentionManager, "remove_skipped_blocks", lambda *_: None, raising=False)
@@ -112,7 +113,7 @@ def test_a_version_that_differs_is_left_as_it_is_and_the_log_says_so(
     scheduler = Steps(model, (Sparing, _Renamed, Holding), **sizes).scheduler
     assert not {"allocate_slots", "cache_blocks"} & vars(scheduler.kv_cache_manager).keys()
     with caplog.at_level(logging.INFO):
-        tell_misfit()
+        tell_misfits()
     assert "this version of vLLM differs in KVCacheCoordinator, FullAttentionManager" in caplog.text
 
 

@@ -11,7 +11,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from rljob_runtime.engines import vllm_plain_steps
 from rljob_runtime.engines.vllm_blocks import Sparing
-from rljob_runtime.engines.vllm_plain_steps import Continuing, tell_misfit
+from rljob_runtime.engines.vllm_misfits import tell_misfits
+from rljob_runtime.engines.vllm_plain_steps import Continuing
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import Steps
@@ -94,10 +95,10 @@ def test_few_requests_and_a_version_that_differs_are_left_as_they_are(
     assert sum(found) == 40
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        tell_misfit()
+        tell_misfits()
     assert not caplog.messages
     monkeypatch.setattr(Scheduler, "_update_after_schedule", another(Scheduler._update_after_schedule))
     assert not Steps(model, PARTS, **SIZES).scheduler._serves
     with caplog.at_level(logging.INFO):
-        tell_misfit()
-    assert "this version of vLLM has another Scheduler._update_after_schedule" in caplog.text
+        tell_misfits()
+    assert "this version of vLLM differs in Scheduler._update_after_schedule" in caplog.text

@@ -11,7 +11,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from rljob_runtime.engines import vllm_plain_tokens
 from rljob_runtime.engines.vllm_blocks import Sparing
-from rljob_runtime.engines.vllm_plain_tokens import tell_misfit
+from rljob_runtime.engines.vllm_misfits import tell_misfits
 from rljob_runtime.engines.vllm_scheduler import Holding
 from tests.support.runtime.tiny_models import tiny_model
 from tests.support.runtime.vllm_schedulers import BLOCK, Steps
@@ -79,12 +79,12 @@ def test_windows_and_a_version_that_differs_take_each_token_in_themselves(
     assert Steps(model, (Holding,), **SIZES, window=32).scheduler._plain is None
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        tell_misfit()
+        tell_misfits()
     assert not caplog.messages
     monkeypatch.setattr(
         Scheduler, "_update_request_with_output", another(Scheduler._update_request_with_output)
     )
     assert Steps(model, (Holding,), **SIZES).scheduler._plain is None
     with caplog.at_level(logging.INFO):
-        tell_misfit()
-    assert "this version of vLLM has another Scheduler._update_request_with_output" in caplog.text
+        tell_misfits()
+    assert "this version of vLLM differs in Scheduler._update_request_with_output" in caplog.text

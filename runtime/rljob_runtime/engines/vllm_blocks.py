@@ -18,7 +18,6 @@ Runs in the engine core's process (`vllm_scheduler`).
 
 import contextlib
 import inspect
-import logging
 from typing import Any
 
 from rljob_runtime.engines.vllm_swap import names
@@ -29,8 +28,6 @@ request that runs."""
 
 _SCOPES = "record_function_or_nullcontext"
 _NO_SCOPE = contextlib.nullcontext()
-
-_log = logging.getLogger(__name__)
 
 
 class Sparing:
@@ -107,16 +104,6 @@ def spare(cache: Any) -> bool:
     cache.allocate_slots, cache.cache_blocks = allocate_slots, cache_full_blocks
     none.get_block_ids = numbers_of_none
     return True
-
-
-def tell_misfit() -> None:
-    """The log says where this vLLM is left as it is. Imports vLLM."""
-    if different := blocks_misfit():
-        _log.info(
-            "vLLM's KV cache manager is asked for each token, as vLLM has it, which takes more of an engine "
-            "core's CPU: this version of vLLM differs in %s",
-            ", ".join(different),
-        )
 
 
 def blocks_misfit() -> list[str]:

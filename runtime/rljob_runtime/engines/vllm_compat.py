@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
-from rljob_runtime.engines import vllm_blocks, vllm_plain_steps, vllm_plain_tokens
 from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import Siblings
@@ -27,6 +26,7 @@ from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_drafting import COUNTS, START
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, holds
 from rljob_runtime.engines.vllm_inspection import inspect_here
+from rljob_runtime.engines.vllm_misfits import tell_misfits
 from rljob_runtime.engines.vllm_prefills import FACTORY as DELAYING
 from rljob_runtime.engines.vllm_prefills import delays
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
@@ -90,9 +90,7 @@ class VllmCore(StagingVerbs):
         """Whether tokens wait in the engine core; see `flush`."""
         factory = FACTORY if self.holds_outputs else None
         if self.holds_outputs:
-            vllm_blocks.tell_misfit()
-            vllm_plain_tokens.tell_misfit()
-            vllm_plain_steps.tell_misfit()
+            tell_misfits()
         if shape.options.delay_prefills and delays(shape.accelerator, self.holds_outputs):
             factory = DELAYING
         with self._start.part("core"), early.offered():

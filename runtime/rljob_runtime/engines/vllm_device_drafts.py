@@ -22,6 +22,7 @@ import torch
 from rljob_runtime.engines.kept_texts import KeptTexts
 from rljob_runtime.engines.tensor_search import END, drafts
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
+from rljob_runtime.engines.vllm_read import differing
 from rljob_runtime.engines.vllm_swap import names
 
 MOST_TOKENS = 2**20
@@ -157,8 +158,7 @@ def obstacle(config: Any, factory: str | None) -> str:
     kinds = set(getattr(model.hf_text_config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or model.get_sliding_window() is not None or model.has_inner_state:
         return "some of the model's layers do not keep all tokens"
-    different = misfit()
-    return f"this version of vLLM differs in {', '.join(different)}" if different else ""
+    return differing(misfit())
 
 
 def misfit() -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.engines.vllm_read import differing
+
 _PLATFORMS = ("nvidia", "cpu")
 """vllm-ascend puts a subclass of its own in the place of vLLM's scheduler; ours was never tried there."""
 
@@ -54,8 +56,7 @@ def misfit(accelerator: str) -> str | None:
         "EngineCoreProc._invoke_utility_method": hasattr(EngineCoreProc, "_invoke_utility_method"),
         "AsyncMPClient.call_utility_async": hasattr(AsyncMPClient, "call_utility_async"),
     }
-    different = [name for name, fits in needed.items() if not fits]
-    return f"this version of vLLM differs in {', '.join(different)}" if different else None
+    return differing([name for name, fits in needed.items() if not fits]) or None
 
 
 class ArrivedLogProbs:

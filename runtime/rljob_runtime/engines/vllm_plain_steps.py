@@ -17,7 +17,6 @@ Guarantees:
 Runs in the engine core's process (`vllm_scheduler`).
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,8 +37,6 @@ _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
 """vLLM's names for how many requests may run."""
 _FEWEST = 8
 """Requests, below which a step's own way costs nothing that shows."""
-
-_log = logging.getLogger(__name__)
 
 
 class _Step(NamedTuple):
@@ -214,16 +211,6 @@ class Continuing:
                 request.spec_token_ids = none
             if staggered:
                 request.next_decode_eligible_step = self.current_step + 1  # type: ignore[attr-defined]
-
-
-def tell_misfit() -> None:
-    """The log says where this vLLM decides each step itself. Imports vLLM."""
-    if others := steps_misfit():
-        _log.info(
-            "vLLM decides each step itself, which takes more of an engine core's CPU: this version of vLLM "
-            "has another %s",
-            ", ".join(others),
-        )
 
 
 def steps_misfit() -> list[str]:

@@ -15,7 +15,6 @@ Guarantees:
 Runs in the engine core's process (`vllm_scheduler`).
 """
 
-import logging
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -47,8 +46,6 @@ _STALE = ("num_stale_output_tokens", "async_tokens_to_discard")
 """vLLM's names for how many tokens of a request that was pre-empted are still to come."""
 _ENDED = 64
 """Of so many requests that have ended something may be kept."""
-
-_log = logging.getLogger(__name__)
 
 
 class _Request(NamedTuple):
@@ -179,16 +176,6 @@ def plain_tokens(scheduler: Any) -> PlainTokens | None:
     ):
         return None
     return PlainTokens(scheduler)
-
-
-def tell_misfit() -> None:
-    """The log says where this vLLM takes each token in itself. Imports vLLM."""
-    if others := tokens_misfit():
-        _log.info(
-            "vLLM takes each token of a step in itself, which takes more of an engine core's CPU: this "
-            "version of vLLM has another %s",
-            ", ".join(others),
-        )
 
 
 def tokens_misfit() -> list[str]:

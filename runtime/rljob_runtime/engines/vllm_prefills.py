@@ -21,6 +21,7 @@ from rljob_runtime.engines.prefill_gate import PrefillGate, Queue
 from rljob_runtime.engines.vllm_blocks import Sparing
 from rljob_runtime.engines.vllm_drafting import Drafting
 from rljob_runtime.engines.vllm_plain_steps import Continuing
+from rljob_runtime.engines.vllm_read import differing
 from rljob_runtime.engines.vllm_scheduler import Holding, made_of
 from rljob_runtime.engines.vllm_swap import names
 
@@ -131,11 +132,8 @@ def _goes_on(request: Any) -> bool:
 
 def delays(accelerator: str, holds_outputs: bool) -> bool:
     """Whether prompts can wait in this vLLM; where not, the log says why. Imports vLLM."""
-    if holds_outputs:
-        different = prefills_misfit()
-        why = f"this version of vLLM differs in {', '.join(different)}" if different else ""
-    else:
-        why = f"its scheduler on {accelerator} is vLLM's own"
+    own = f"its scheduler on {accelerator} is vLLM's own"
+    why = differing(prefills_misfit()) if holds_outputs else own
     if why:
         _log.warning("delayPrefills does nothing, and new prompts begin as vLLM has it: %s", why)
     return not why

@@ -6,7 +6,7 @@ Guarantees: a function with one word more or less, but for comments, is another 
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Read = Mapping[str, tuple[str, ...]]
@@ -24,3 +24,8 @@ def digest(function: Callable[..., Any]) -> str:
     lines = [line.strip() for line in inspect.getsource(function).splitlines()]
     words = "\n".join(line for line in lines if line and not line.startswith("#"))
     return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def differing(misfits: Sequence[str]) -> str:
+    """In words that this vLLM has these otherwise than they are needed; "" for none."""
+    return f"this version of vLLM differs in {', '.join(misfits)}" if misfits else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rljob_runtime.engines.vllm_read import differing
 from rljob_runtime.engines.vllm_shape import VllmShape
 from rljob_runtime.engines.vllm_swap import SWAP, keeps_order, swap_misfit
 from rljob_runtime.weights.contents import Shapes
@@ -38,8 +39,7 @@ def swap_obstacle(shape: VllmShape, config: Any, holds_outputs: bool) -> str:
         return "its steps under way have drafts"
     if not keeps_order(executor := Executor.get_class(config)):
         return f"{executor.__name__} may give its ranks their work in another order than it gets it"
-    different = swap_misfit()
-    return f"this version of vLLM differs in {', '.join(different)}" if different else ""
+    return differing(swap_misfit())
 
 
 class StagingVerbs:
