@@ -1,6 +1,7 @@
 """The loggers of a run, as a person is told of them.
 
-Guarantees: the first failure of each is told once, and so is its first refusal of points; at the end it is
+Guarantees: the first failure of each is told once, and so are that it does not take the job's key or
+address, with what to do, and its first refusal of points; at the end it is
 told, and recorded for the report, what was not sent and why.
 """
 
@@ -28,6 +29,7 @@ class LoggerWatch:
         self._folder = folder
         self._seconds = seconds
         self._clock = clock
+        self._denials_told: set[str] = set()
         self._told: set[str] = set()
         """Loggers whose first failure was told."""
         self._refusals_told: set[str] = set()
@@ -46,6 +48,14 @@ class LoggerWatch:
         each."""
         found = []
         for logger in self.loggers:
+            if logger.name not in self._denials_told and (why := logger.denial) is not None:
+                # In place of a failure that was not told yet: it may be this one.
+                self._denials_told.add(logger.name)
+                self._told.add(logger.name)
+                found.append(
+                    f"{logger.name}: metrics are not sent: {why}. Training goes on, sending is tried again "
+                    f"once an hour at last, and {KEPT}"
+                )
             if logger.name not in self._told and (why := logger.trouble) is not None:
                 self._told.add(logger.name)
                 found.append(

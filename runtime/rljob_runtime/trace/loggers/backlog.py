@@ -15,6 +15,8 @@ from rljob_runtime.trace.loggers.answers import Next
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
+_DENIED_PAUSE = 60.0
+_LONGEST_DENIED_PAUSE = 3600.0
 _BATCH = 100
 """Most points that are sent at a time."""
 
@@ -77,12 +79,15 @@ class Backlog:
                 self.sent += self._take_away()
             case Next.AGAIN_LATER:
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**self._failed_in_a_row)
+            case Next.MUCH_LATER:
+                pause = min(_LONGEST_DENIED_PAUSE, _DENIED_PAUSE * 2.0**self._failed_in_a_row)
             case Next.SINGLY:
                 self._singly = self._sending
             case Next.LEAVE_OUT:
                 self.refused += self._take_away()
         self.failures += following is not Next.GO_ON
-        self._failed_in_a_row = self._failed_in_a_row + 1 if following is Next.AGAIN_LATER else 0
+        failed = following in (Next.AGAIN_LATER, Next.MUCH_LATER)
+        self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
         self._sending = 0
         return pause
 

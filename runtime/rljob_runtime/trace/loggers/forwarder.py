@@ -1,9 +1,9 @@
 """Sends metrics to one logger, from a thread of its own.
 
 Guarantees: `send` never waits, whatever the logger does; what fails is counted, told in the log (the first
-time and whenever it works again), and tried again; what the logger refuses is counted, the first refusal
-told, and holds up nothing else; `close` returns by its deadline, and says what was not sent. Keys do not come
-into the log.
+time and whenever it works again), and tried again, seldom where the logger does not take the job's key or
+address; what the logger refuses is counted, the first refusal told, and holds up nothing else; `close`
+returns by its deadline, and says what was not sent. Keys do not come into the log.
 """
 
 import logging
@@ -28,6 +28,10 @@ class LoggerAway(Exception):
     """The logger did not see to the points, which are to be sent again; the message says why, in one line."""
 
 
+class LoggerDenied(LoggerAway):
+    """It does not take the job's key, or there is no such address; the message says what to do, too."""
+
+
 class PointsRefused(Exception):
     """The logger takes no such points, however often they come; the message says why, in one line."""
 
@@ -37,7 +41,7 @@ class Sink(Protocol):
 
     def log(self, points: Sequence[Point]) -> None:
         """Hand over points, in order. `PointsRefused`: it does not take one of them; whatever else it raises
-        means that they are to be sent again."""
+        means that they are to be sent again, `LoggerDenied` much later."""
         ...
 
     def close(self) -> None:
@@ -68,6 +72,7 @@ class Forwarder:
         self._ended = False
         self._away = False
         self._trouble: str | None = None
+        self._denial: str | None = None
         self._refusal: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"logger-{name}", daemon=True)
         self._thread.start()
@@ -97,6 +102,11 @@ class Forwarder:
         """How sending failed when it last began to fail, or that too much waits, in one line; None where
         neither was ever so."""
         return self._trouble
+
+    @property
+    def denial(self) -> str | None:
+        """How it first did not take the job's key or address, and what to do; None where it never was so."""
+        return self._denial
 
     @property
     def failures(self) -> int:
@@ -155,6 +165,8 @@ class Forwarder:
                     sink.log(points)
                 except PointsRefused as error:
                     answer, why = Answer.REFUSED, in_words(error)
+                except LoggerDenied as error:
+                    answer, why = Answer.DENIED, in_words(error)
                 # Whatever a library of others raises is that logger's failure alone.
                 except Exception as error:  # noqa: BLE001
                     answer, why = Answer.AWAY, in_words(error)
@@ -179,10 +191,13 @@ class Forwarder:
 
     def _answered(self, following: Next, why: str) -> None:
         """Tell of an attempt, and wait until it is time for what follows. `why`: how it failed, in words."""
-        away = following is Next.AGAIN_LATER
-        if away and not self._away:
+        denied = following is Next.MUCH_LATER
+        away = denied or following is Next.AGAIN_LATER
+        if (away and not self._away) or (denied and self._denial is None):
             self._trouble = why
             _log.warning("%s: metrics are not sent for now: %s", self.name, why)
+        if denied and self._denial is None:
+            self._denial = why
         if self._away and not away:
             _log.warning("%s: metrics are sent again", self.name)
         self._away = away

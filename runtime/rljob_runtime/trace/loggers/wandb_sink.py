@@ -6,33 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.loggers import WandbLogger
+from rljob_runtime.trace.loggers.answers import what_to_do
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import LoggerAway, PointsRefused, in_words
+from rljob_runtime.trace.loggers.forwarder import LoggerDenied, PointsRefused, in_words
 
 
 class WandbSink:
     """Implements `Sink`."""
 
     def __init__(self, config: WandbLogger, name: str, run_id: str, folder: Path) -> None:
-        """Begins the run `run_id`, or goes on with it; `folder`: of the job's run. Raises what wandb does."""
-        import wandb
+        """Begins the run `run_id`, or goes on with it; `folder`: of the job's run. Raises `LoggerDenied`, and
+        what else wandb raises."""
+        from wandb.errors import AuthenticationError
 
-        # It would ask for one at a terminal.
-        if config.mode == "online" and not wandb.login(prompt=False):
-            raise LoggerAway("there is no key: set WANDB_API_KEY in the driver's environment")
-        self._run: Any = wandb.init(
-            project=config.project,
-            entity=config.entity,
-            name=config.run_name or name,
-            id=run_id,
-            resume="allow" if config.mode == "online" else None,
-            mode=config.mode,
-            dir=str(folder),
-            # It takes no output of the driver's, prints nothing, and stays out of its signals.
-            settings=wandb.Settings(
-                console="off", silent=True, x_disable_stats=True, disable_git=True, disable_code=True
-            ),
-        )
+        try:
+            self._run = _begun(config, name, run_id, folder)
+        except AuthenticationError as error:
+            to_do = what_to_do(401, "WANDB_API_KEY", "training.loggers.wandb")
+            raise LoggerDenied(f"{in_words(error)}: {to_do}") from error
         # A step that is trained again after a restart has a point again: wandb's own counter only goes up.
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
@@ -47,3 +38,25 @@ class WandbSink:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _begun(config: WandbLogger, name: str, run_id: str, folder: Path) -> Any:
+    """The run at wandb. Raises as `WandbSink`."""
+    import wandb
+
+    # It would ask for one at a terminal.
+    if config.mode == "online" and not wandb.login(prompt=False):
+        raise LoggerDenied("there is no key: set WANDB_API_KEY in the driver's environment")
+    return wandb.init(
+        project=config.project,
+        entity=config.entity,
+        name=config.run_name or name,
+        id=run_id,
+        resume="allow" if config.mode == "online" else None,
+        mode=config.mode,
+        dir=str(folder),
+        # It takes no output of the driver's, prints nothing, and stays out of its signals.
+        settings=wandb.Settings(
+            console="off", silent=True, x_disable_stats=True, disable_git=True, disable_code=True
+        ),
+    )

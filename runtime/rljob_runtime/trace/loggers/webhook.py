@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rljob_runtime.trace.loggers.answers import Answer, answer_of
+from rljob_runtime.trace.loggers.answers import Answer, answer_of, what_to_do
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import LoggerAway, PointsRefused
+from rljob_runtime.trace.loggers.forwarder import LoggerAway, LoggerDenied, PointsRefused
 from rljob_runtime.trace.loggers.timed_post import post
 
 
@@ -43,10 +43,15 @@ class WebhookSink:
             raise LoggerAway(f"{host}: {error.reason}") from error
         except (http.client.HTTPException, OSError) as error:
             raise LoggerAway(f"{host}: {error or type(error).__name__}") from error
-        answer = answer_of(status)
-        if answer is not Answer.TAKEN:
-            kind = PointsRefused if answer is Answer.REFUSED else LoggerAway
-            raise kind(f"{host} answered {status}")
+        answered = f"{host} answered {status}"
+        match answer_of(status):
+            case Answer.DENIED:
+                to_do = what_to_do(status, "RLJOB_WEBHOOK_TOKEN", "training.loggers.webhook.url")
+                raise LoggerDenied(f"{answered}: {to_do}")
+            case Answer.REFUSED:
+                raise PointsRefused(answered)
+            case Answer.AWAY:
+                raise LoggerAway(answered)
 
     def close(self) -> None:
         pass

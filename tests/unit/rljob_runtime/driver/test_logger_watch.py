@@ -8,7 +8,7 @@ import pytest
 
 from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, LoggerDenied, PointsRefused
 from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent, read_unsent
 
 SECONDS = 30.0
@@ -63,6 +63,39 @@ def test_the_first_failure_is_told_once_and_what_was_lost_in_the_end(tmp_path: P
     }
     assert watched.unsent == read_unsent(tmp_path) == [Unsent("webhook", 7.0, 1, WHY)]
     assert watched.unsent[0].sentence == (f"webhook: 1 step or evaluation was not sent ({WHY}); {THERE}.")
+
+
+class Denying(Away):
+    """A logger that was away when it was first asked, and does not take the key."""
+
+    def __init__(self) -> None:
+        self.asked_again, self.told = threading.Event(), threading.Event()
+        self._asked = 0
+
+    def log(self, points: Sequence[Point]) -> None:
+        self._asked += 1
+        if self._asked == 1:
+            super().log(points)
+        self.asked_again.set()
+        assert self.told.wait(SECONDS)
+        raise LoggerDenied("collect answered 401: set KEY")
+
+
+def test_a_key_that_is_not_taken_is_told_once_with_what_to_do(tmp_path: Path) -> None:
+    sink = Denying()
+    denying = Forwarder("webhook", lambda: sink, 10)
+    watched = watch(tmp_path, denying)
+    denying.send(0, 0.0, {})
+    assert sink.asked_again.wait(SECONDS)
+    assert [WHY in each for each in watched.news()] == [True]
+    sink.told.set()
+    watched.close()
+    assert watched.news() == [
+        "webhook: metrics are not sent: collect answered 401: set KEY. Training goes on, sending is tried "
+        f"again once an hour at last, and {THERE}"
+    ]
+    assert watched.news() == []
+    assert [each.why for each in watched.unsent] == ["collect answered 401: set KEY"]
 
 
 class Picky(Taking):

@@ -70,6 +70,16 @@ def test_a_failed_batch_is_sent_again_later_and_later() -> None:
     assert waiting.ended(Next.AGAIN_LATER) == 1, "it has worked meanwhile"
 
 
+def test_where_the_key_is_not_taken_it_is_tried_again_once_an_hour_at_last() -> None:
+    waiting = backlog(10, 2)
+    pauses = []
+    for _ in range(8):
+        assert steps(waiting.batch()) == [0, 1]
+        pauses.append(waiting.ended(Next.MUCH_LATER))
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert (waiting.failures, len(waiting)) == (8, 2)
+
+
 def test_what_is_given_up_is_lost() -> None:
     waiting = backlog(10, 4)
     waiting.give_up()

@@ -9,7 +9,14 @@ import pytest
 
 from rljob_runtime.trace.loggers import forwarder as forwarder_module
 from rljob_runtime.trace.loggers.backlog import Backlog, Point
-from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused, close_all, in_words
+from rljob_runtime.trace.loggers.forwarder import (
+    Forwarder,
+    LoggerAway,
+    LoggerDenied,
+    PointsRefused,
+    close_all,
+    in_words,
+)
 
 SECONDS = 30.0
 """For what takes milliseconds."""
@@ -74,6 +81,25 @@ def test_failures_are_counted_told_once_and_made_up_for(caplog: pytest.LogCaptur
     assert [record.getMessage() for record in caplog.records] == [
         "mlflow: metrics are not sent for now: OSError: no route", "mlflow: metrics are sent again",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_key_that_is_not_taken_is_told_once_also_of_a_logger_that_was_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = [OSError("no route"), *[LoggerDenied("set KEY")] * 2, LoggerAway("503"), LoggerDenied("again")]
+    sink = Recorder(lambda call: failures[call - 1] if call <= len(failures) else None)
+    with caplog.at_level(logging.WARNING):
+        logger = Forwarder("webhook", lambda: sink, 10)
+        logger.send(0, 0.0, {})
+        assert sink.arrived.wait(SECONDS)
+        logger.close(SECONDS)
+    assert (logger.failures, logger.lost, logger.denial) == (5, 0, "set KEY")
+    assert [record.getMessage() for record in caplog.records] == [
+        "webhook: metrics are not sent for now: OSError: no route",
+        "webhook: metrics are not sent for now: set KEY",
+        "webhook: metrics are sent again",
+    ]
 
 
 def test_nothing_waits_for_a_logger_that_hangs(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,12 +17,17 @@ from rljob_runtime.trace.loggers.open import open_loggers
 SECONDS = 30.0
 
 
+class AuthenticationError(Exception):
+    """What wandb raises."""
+
+
 class Wandb(ModuleType):
     """`wandb` and a run of its own, as far as the sink knows them."""
 
-    def __init__(self, logged_in: bool = True) -> None:
+    def __init__(self, logged_in: bool = True, right_key: bool = True) -> None:
         super().__init__("wandb")
         self.logged_in = logged_in
+        self.right_key = right_key
         self.calls: list[tuple[str, Any]] = []
 
     def login(self, *, prompt: bool) -> bool:
@@ -33,6 +38,8 @@ class Wandb(ModuleType):
         return settings
 
     def init(self, **given: Any) -> "Wandb":
+        if not self.right_key:
+            raise AuthenticationError("API key is wrong")
         self.calls.append(("init", given))
         return self
 
@@ -46,6 +53,13 @@ class Wandb(ModuleType):
 
     def finish(self) -> None:
         self.calls.append(("finish", None))
+
+
+@pytest.fixture(autouse=True)
+def wandb_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = ModuleType("wandb.errors")
+    monkeypatch.setattr(errors, "AuthenticationError", AuthenticationError, raising=False)
+    monkeypatch.setitem(sys.modules, "wandb.errors", errors)
 
 
 class MlflowException(Exception):
@@ -66,7 +80,7 @@ class Mlflow(ModuleType):
         super().__init__("mlflow")
         self.calls: list[tuple[str, Any]] = []
         self.refused: dict[str, int] = {}
-        """Statuses of answers to batches that begin with these names."""
+        """Statuses of answers to batches that begin with these names, and about such experiments."""
         self.MlflowClient = lambda uri: self._called("client", uri, self)
 
     def _called(self, name: str, given: Any, answer: Any = None) -> Any:
@@ -74,6 +88,8 @@ class Mlflow(ModuleType):
         return answer
 
     def get_experiment_by_name(self, name: str) -> Any:
+        if (status := self.refused.get(name)) is not None:
+            raise MlflowException(f"no {name}", status)
         return SimpleNamespace(experiment_id="7") if name == "known" else None
 
     def create_experiment(self, name: str) -> Any:
@@ -153,7 +169,15 @@ def test_wandb_without_a_key_loses_all_and_says_why(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     logger = run(tmp_path, {"wandb": {"project": "p"}}, [{}, {}])
     assert (logger.lost, wandb.calls) == (2, [])
-    assert logger.trouble == "there is no key: set WANDB_API_KEY in the driver's environment"
+    assert logger.denial == "there is no key: set WANDB_API_KEY in the driver's environment"
+
+
+def test_wandb_with_a_wrong_key_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", Wandb(right_key=False))
+    logger = run(tmp_path, {"wandb": {"project": "p"}}, [{}])
+    assert logger.denial is not None
+    assert logger.denial.startswith("AuthenticationError: API key is wrong: it does not take the job's key")
+    assert "WANDB_API_KEY" in logger.denial
 
 
 @pytest.mark.parametrize(
@@ -200,7 +224,21 @@ def test_what_mlflow_refuses_is_left_out_and_the_others_arrive(tmp_path: Path, m
     assert logger.refusal == "MlflowException: no bad"
 
 
-@pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "to_do"), [(401, "MLFLOW_TRACKING_TOKEN"), (404, "training.loggers.mlflow")]
+)
+@pytest.mark.parametrize("at", ["begin", "log"])
+def test_mlflow_that_does_not_take_the_key_is_told_with_what_to_do(
+    tmp_path: Path, mlflow: Mlflow, at: str, status: int, to_do: str
+) -> None:
+    mlflow.refused = {"known" if at == "begin" else "a": status}
+    logger = run(tmp_path, {"mlflow": {"experiment": "known"}}, [{"a": 1.0}])
+    assert (logger.lost, logger.refused) == (1, 0)
+    assert logger.denial is not None and logger.denial == logger.trouble
+    assert logger.denial.startswith("MlflowException: no ") and to_do in logger.denial
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
 def test_mlflow_that_is_away_refuses_nothing(tmp_path: Path, mlflow: Mlflow, status: int) -> None:
     mlflow.refused = {"a": status}
     logger = run(tmp_path, {"mlflow": {"experiment": "known"}}, [{"a": 1.0}])

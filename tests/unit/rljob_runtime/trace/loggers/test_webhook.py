@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.trace.loggers.backlog import Point
-from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, PointsRefused
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, LoggerDenied, PointsRefused
 from rljob_runtime.trace.loggers.webhook import WebhookSink
 from tests.support.operator.certificates import Authority
 
@@ -102,13 +102,24 @@ def test_https_goes_to_a_server_whose_certificate_is_known(
     assert [(path, headers["Authorization"]) for path, headers, _ in server.seen] == [("/hook", "Bearer k3y")]
 
 
-@pytest.mark.parametrize("status", [302, 307, 401, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [302, 307, 429, 500, 503])
 def test_other_answers_are_failures_that_tell_the_host_alone(server: Server, status: int) -> None:
     server.status = status
     with pytest.raises(LoggerAway) as error:
         sink(server, "k3y").log(POINTS)
     assert str(error.value) == f"127.0.0.1:{server.server_port} answered {status}"
     assert len(server.seen) == 1, "a redirection was followed"
+
+
+@pytest.mark.parametrize(
+    ("status", "to_do"),
+    [(401, "RLJOB_WEBHOOK_TOKEN"), (403, "RLJOB_WEBHOOK_TOKEN"), (404, r"training\.loggers\.webhook\.url")],
+)
+def test_a_denial_says_what_to_do(server: Server, status: int, to_do: str) -> None:
+    server.status = status
+    with pytest.raises(LoggerDenied, match=rf"^127\.0\.0\.1:\d+ answered {status}: .*{to_do}") as error:
+        sink(server, "k3y").log(POINTS)
+    assert "t0p" not in str(error.value)
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
