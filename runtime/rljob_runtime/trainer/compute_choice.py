@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from rljob_api import RLJob
 from rljob_runtime.manifest.trainer_memory import ModelSize, held_bytes
 from rljob_runtime.parallel.rank_layout import experts_of
@@ -53,3 +55,13 @@ def holds_weights(job: RLJob, size: ModelSize, memory: int) -> bool:
     if asked is not None:
         return asked
     return job.spec.accelerator != "cpu" and held_bytes(job, size) <= _HELD_SHARE * memory
+
+
+def size_of(policy: nn.Module, teacher: nn.Module | None, adapter: bool) -> ModelSize:
+    """`adapter`: whether the policy has one, which alone is trained."""
+    all_of_it = sum(each.numel() for each in policy.parameters())
+    taught = sum(each.numel() for each in teacher.parameters()) if teacher is not None else 0
+    if not adapter:
+        return ModelSize(all_of_it, teacher=taught)
+    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
+    return ModelSize(all_of_it - trained, trained, taught)

@@ -23,7 +23,6 @@ from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.rotations import check_rotations
-from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
@@ -36,6 +35,7 @@ from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapte
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads, choose_attention
 from rljob_runtime.trainer.compilation import Compilations
 from rljob_runtime.trainer.context_parallel import share_samples
+from rljob_runtime.trainer.finite_weights import check_finite
 from rljob_runtime.trainer.group_scatter import broadcast_outlines
 from rljob_runtime.trainer.host_copy import WeightsCopy
 from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
@@ -181,7 +181,7 @@ class TrainerWorker:
         log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
         policy.tune(self._logits, compiled.on, self._largest_degree > 1)
         self._compiled = compiled.on
-        self._policy = shard(policy, self._device, self._dtype, self._sharding)
+        self._policy = self._spread(policy, self._model_folder)
         if training.algorithm.kl is None:
             return None
         if training.adapter is not None:
@@ -189,7 +189,7 @@ class TrainerWorker:
         # Never updated, so without master weights.
         reference = load(self._dtype).requires_grad_(False)
         reference.tune(self._logits, compiled.on, self._largest_degree > 1)
-        return shard(reference, self._device, self._dtype, self._sharding)
+        return self._spread(reference, self._model_folder)
 
     def _load_teacher(self) -> Policy | None:
         """Load the teacher, where the trainer scores one. It is sharded as the policy is."""
@@ -211,7 +211,13 @@ class TrainerWorker:
         compiled = compute_choice.compiles(self._job, teacher.model, compute_choice.compiler())
         teacher.tune(self._logits, compiled.on, self._largest_degree > 1)
         log.info("the teacher is %s", folder)
-        return shard(teacher, self._device, self._dtype, self._sharding)
+        return self._spread(teacher, folder)
+
+    def _spread(self, policy: Policy, folder: Path) -> Policy:
+        """Each rank's part of a model that was read from `folder`, on the device."""
+        found = shard(policy, self._device, self._dtype, self._sharding)
+        check_finite(found.model, folder)
+        return found
 
     @property
     def _logits(self) -> int:
@@ -237,7 +243,7 @@ class TrainerWorker:
         taught = [Heads.of(teacher.model)] if teacher is not None else []
         attention = self._attention([heads, *taught], shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
-        size = _size(self._policy, teacher, spec.training.adapter is not None)
+        size = compute_choice.size_of(self._policy, teacher, spec.training.adapter is not None)
         hold = compute_choice.holds_weights(self._job, size, self._devices.memory()[1])
         prior = CostModel.prior(shape_of(model, heads, self._layout.tensor), largest)
         costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
@@ -390,13 +396,3 @@ class TrainerWorker:
         self._compilations.close()
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _size(policy: Policy, teacher: Policy | None, adapter: bool) -> ModelSize:
-    """`adapter`: whether the policy has one, which alone is trained."""
-    all_of_it = sum(each.numel() for each in policy.parameters())
-    taught = sum(each.numel() for each in teacher.parameters()) if teacher is not None else 0
-    if not adapter:
-        return ModelSize(all_of_it, teacher=taught)
-    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
-    return ModelSize(all_of_it - trained, trained, taught)
