@@ -216,7 +216,20 @@ class FolderTokenizer:
             encoded = self._inner(list(texts), add_special_tokens=not rendered, return_attention_mask=False)
         except Exception as error:  # `tokenizers` raises plain `Exception`s
             raise DataError(f"{self._folder}: the tokenizer refuses the text: {one_line(error)}") from error
-        return [np.array(ids, dtype=np.int32) for ids in encoded["input_ids"]]
+        found = [np.array(ids, dtype=np.int32) for ids in encoded["input_ids"]]
+        for tokens in found:
+            self._check_known(tokens)
+        return found
+
+    def _check_known(self, tokens: Tokens) -> None:
+        """A model has no row for a token beyond the vocabulary: an engine's process would end by the prompt.
+        Raises `DataError`."""
+        if (largest := int(tokens.max(initial=0))) >= self.vocabulary_size:
+            raise DataError(
+                f"{self._folder}: the tokenizer gives token {largest}, and its vocabulary ends with "
+                f"{self.vocabulary_size - 1}: correct the special tokens under post_processor in "
+                "tokenizer.json, or copy the tokenizer's files from the model again"
+            )
 
     def decode(self, tokens: Tokens) -> str:
         return str(self._inner.decode(tokens.tolist(), skip_special_tokens=True))

@@ -14,7 +14,7 @@ from rljob_api.data import Data
 from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.prompts import CheckedData, Epoch, PromptSource, check_data, generated_fingerprint
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
-from rljob_runtime.data.tokenizer import CharacterTokenizer
+from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer
 from rljob_runtime.samples import Tokens
 
 TOKENIZER = CharacterTokenizer("abcdefgh")
@@ -171,6 +171,18 @@ def test_check_reads_only_the_head_of_a_large_file(tmp_path: Path) -> None:
     assert check_data(data, TOKENIZER, 0, tmp_path) == CheckedData([], None)
     with pytest.raises(DataError, match=r"p.jsonl:1002: not valid JSON"):
         PromptSource(data, TOKENIZER, 0, tmp_path)
+
+
+def test_a_prompt_with_a_token_that_no_vocabulary_has_is_named_by_its_line(tmp_path: Path) -> None:
+    TOKENIZER.save_pretrained(tmp_path / "tokenizer")
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["post_processor"]["special_tokens"]["<sep>"]["ids"] = [99]
+    file.write_text(json.dumps(content))
+    (tmp_path / "p.jsonl").write_text('\n{"prompt": "ab"}\n')
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
+    (found,) = check_data(data, FolderTokenizer(file.parent), 0, tmp_path).errors
+    assert "p.jsonl:2: " in str(found) and "the tokenizer gives token 99" in str(found)
 
 
 def test_check_does_not_fetch_from_the_hub(tmp_path: Path) -> None:

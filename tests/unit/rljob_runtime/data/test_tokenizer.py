@@ -199,6 +199,20 @@ def test_which_tokenizer_a_manifest_gets(folder: Path) -> None:
         build_tokenizer(None, folder, None)
 
 
+def test_tokens_that_the_vocabulary_lacks_are_refused(folder: Path) -> None:
+    """A model has no row for them, and an engine's process would end by a prompt with one."""
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    for special in content["post_processor"]["special_tokens"].values():
+        special["ids"] = [number + 1000 for number in special["ids"]]
+    file.write_text(json.dumps(content))
+    tokenizer = FolderTokenizer(folder)
+    assert tokenizer.encode("ab", rendered=True).tolist() == [4, 5]
+    told = rf"gives token 1003, and its vocabulary ends with {len(ALPHABET) + 3}: correct .*tokenizer\.json"
+    with pytest.raises(DataError, match=told):
+        tokenizer.encode("ab")
+
+
 def test_vocabulary_of_model_and_tokenizer() -> None:
     tokenizer = CharacterTokenizer("abcd")
     check_vocabulary(tokenizer, 8)
