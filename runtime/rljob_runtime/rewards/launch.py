@@ -72,8 +72,9 @@ def command(descriptor: int, parent: int, search_path: Sequence[str]) -> list[st
 
 
 def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a worker: the pool's workers are the parallelism."""
-    return {"OMP_NUM_THREADS": "1", **inherited}
+    """Environment of a worker: the pool's workers are the parallelism. torch does not load torch_npu there by
+    itself, as in the head's pod: that takes each worker long, and may fail without the driver."""
+    return {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **inherited}
 
 
 async def _as_child(descriptor: int, output: IO[bytes] | None) -> Launched:
