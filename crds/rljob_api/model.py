@@ -115,7 +115,7 @@ class PolicyModel(OneOf):
     activation_checkpointing: ActivationCheckpointing | None = None
     """What of the activations is computed again in the backward pass, for memory. none: nothing. selective:
     norms, rotations and activation functions, while results of matrix products and of attention are kept;
-    a layer's pass took a quarter longer on a GPU, without compiled layers. full: whole layers, of which the
+    a layer's pass took a sixth longer on a GPU, without compiled layers. full: whole layers, of which the
     input alone is kept; about a third more compute. Default: full with gradientCheckpointing, else none."""
     offload_activations: bool = False
     """Keep the layers' inputs, which is what activationCheckpointing: full keeps, in main memory until the

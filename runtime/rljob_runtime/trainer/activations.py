@@ -12,7 +12,7 @@ Guarantees: gradients are the same, whatever is kept; it concerns the decoder's 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.autograd.graph import save_on_cpu
@@ -62,6 +62,17 @@ def _offloaded(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments)
 
     return call
+
+
+def to_compile(layer: Any) -> Callable[..., Any]:
+    """The forward pass of a model's layer as a compiler is to see it: with what is computed again inside,
+    where single results are kept, for inside of what is compiled nobody else can keep any. To be called after
+    `checkpoint_activations`."""
+    function = getattr(layer, "_gradient_checkpointing_func", None)
+    if not isinstance(function, partial) or function.keywords.get("context_fn") is not _selective:
+        return cast(Callable[..., Any], layer.forward)
+    layer.gradient_checkpointing = False
+    return partial(function, layer.forward)
 
 
 def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:

@@ -1,8 +1,8 @@
 """Layers of a model, compiled.
 
-Guarantees: the model's weights keep their names, and what wraps layers (sharding, recomputation) stays
-outside of what is compiled; layers that are alike share what is compiled, whatever their number; what is
-compiled for a pass of many tokens serves one of few as well.
+Guarantees: the model's weights keep their names; what wraps layers (sharding, recomputation of whole ones)
+stays outside of what is compiled; layers that are alike share what is compiled, whatever their number; what
+is compiled for a pass of many tokens serves one of few as well.
 """
 
 import time
@@ -16,6 +16,7 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import get_compilation_metrics
 
 from rljob_runtime.manifest.loaded_model import layers_to_compile
+from rljob_runtime.trainer.activations import to_compile
 
 OPTIONS: Mapping[str, bool] = {"triton.mix_order_reduction_non_strict_mode": True}
 """Of torch's compiler for GPUs, where it has them. By itself it fuses the two reductions of a norm's gradient
@@ -86,4 +87,4 @@ def compile_layers(model: Any) -> None:
     options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name in list_options()}
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
-        layer.forward = torch.compile(layer.forward, dynamic=True, options=options)
+        layer.forward = torch.compile(to_compile(layer), dynamic=True, options=options)
