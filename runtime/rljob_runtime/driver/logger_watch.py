@@ -54,7 +54,7 @@ class LoggerWatch:
                 self._told.add(logger.name)
                 found.append(
                     f"{logger.name}: metrics are not sent: {why}. Training goes on, sending is tried again "
-                    f"once an hour at last, and {KEPT}"
+                    f"at least once an hour, and {KEPT}"
                 )
             if logger.name not in self._told and (why := logger.trouble) is not None:
                 self._told.add(logger.name)

@@ -92,7 +92,7 @@ def test_a_key_that_is_not_taken_is_told_once_with_what_to_do(tmp_path: Path) ->
     watched.close()
     assert watched.news() == [
         "webhook: metrics are not sent: collect answered 401: set KEY. Training goes on, sending is tried "
-        f"again once an hour at last, and {THERE}"
+        f"again at least once an hour, and {THERE}"
     ]
     assert watched.news() == []
     assert [each.why for each in watched.unsent] == ["collect answered 401: set KEY"]
