@@ -33,6 +33,8 @@ be: with a larger one nothing is measured."""
 _PREFILL_BOUNDS = 0.0005, 1.0
 """The same part, whatever was measured, at least and at most: an engine that tells nonsense must not make
 moves free. A token of prefill takes no longer than a step of one request, which computes one token."""
+_SURE = 2.0
+"""Standard errors below what equations alone tell of prefill, from which on down it is not certain."""
 _LEAST_NOISE = 0.02
 """Standard error of an equation, as part of its step, that is taken for granted."""
 UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01, assumed=True, measured=False)
@@ -75,15 +77,16 @@ class CostFit:
         if len(self._rows) == _ENOUGH:
             self._sum_up()
 
-    def cost(self) -> StepCost | None:
-        """The constants, or None while too little was seen."""
+    def cost(self, assumed_share: float = _PREFILL_SHARE) -> StepCost | None:
+        """The constants, or None while too little was seen. `assumed_share`: what a token of prefill is taken
+        for until it is measured, as part of a step of one request."""
         if self.equations < _ENOUGH:
             return None
         self._sum_up()
         free = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
         if self.one(*map(float, free[:_PREFILL])) <= 0:
             return None
-        assumption = self._assumed(free)
+        assumption = self._assumed(free, assumed_share)
         rows = np.vstack([self._triangle, assumption])
         found = fit_nonnegative(rows[:, :_TERMS], rows[:, _TERMS]).coefficients
         fixed, per_request, per_kv_token, per_prefill_token = map(float, found)
@@ -105,13 +108,18 @@ class CostFit:
         """Seconds of a step of one request with as many tokens in the cache as there were for each."""
         return fixed + per_request + per_kv_token * self._kv_tokens / max(1.0, self._running)
 
-    def _assumed(self, found: Floats) -> Floats:
+    def _assumed(self, found: Floats, share: float) -> Floats:
         """The assumption about prefill as one more equation, in which an error as large as itself weighs what
-        the others' usual error does. `found`: the constants without it."""
+        the others' usual error does; or an error as large as what the others tell for certain, where that is
+        more: it may be wrong by a factor of a hundred, and would outweigh them then. `found`: the constants
+        without it; `share`: as part of a step of one request."""
         missed = self._triangle @ np.append(found, -1.0)
         noise = max(_LEAST_NOISE, math.sqrt(float(missed @ missed) / self._weight))
-        share = _PREFILL_SHARE * self.one(*map(float, found[:_PREFILL]))
-        return np.array([0.0, 0.0, 0.0, noise / share, noise])
+        token = share * self.one(*map(float, found[:_PREFILL]))
+        told = abs(float(self._triangle[_PREFILL, _PREFILL]))
+        surely = float(found[_PREFILL]) - _SURE * noise / told if told else 0.0
+        weight = noise / max(token, surely)
+        return np.array([0.0, 0.0, 0.0, weight, weight * token])
 
     def _sum_up(self) -> None:
         count = len(self._rows)
@@ -177,7 +185,9 @@ class MeasuredCosts:
         self._few.pop(pool, None)
         # What prefill takes is waited for: until then hardly anything moves.
         awaited = known is not None and known.assumed and step.prefilled > 0
-        return fit.cost() if awaited or fit.equations % _ENOUGH == 0 else None
+        if awaited or fit.equations % _ENOUGH == 0:
+            return fit.cost(self._assumed_share(pool))
+        return None
 
     def _compared(self, pool: str, steps: list[MeanStep]) -> StepCost | None:
         """What an engine costs of a pool that has few equations: as one of another pool, times a factor."""
@@ -194,10 +204,18 @@ class MeasuredCosts:
 
     def _by_moves(self, pool: str, cost: StepCost) -> StepCost:
         """The same of engines that tell nothing of prefill."""
-        times = self._times(pool)
+        times, assumed = self._times(pool), self._assumed_share(pool)
         least, most = _PREFILL_BOUNDS
-        share = min(max(times.share, least), most)
-        return cost._replace(per_prefill_token=share * self._one(pool, cost), assumed=not times.told)
+        share = min(max(times.share(assumed), least), most)
+        return cost._replace(per_prefill_token=share * self._one(pool, cost), assumed=not times.told(assumed))
+
+    def _assumed_share(self, pool: str) -> float:
+        """What a token of prefill is taken for before engines of this pool have told, as part of a step of
+        one request: what those of another pool have told, since all run the same model."""
+        for other, cost in self._costs.items():
+            if other != pool and not cost.assumed:
+                return cost.per_prefill_token / self._one(other, cost)
+        return _PREFILL_SHARE
 
     def _one(self, pool: str, cost: StepCost) -> float:
         """Seconds of a step of one request of an ordinary engine of the pool."""
@@ -207,7 +225,7 @@ class MeasuredCosts:
         return self._slowness.setdefault(pool, Slowness())
 
     def _times(self, pool: str) -> MoveTimes:
-        return self._moves.setdefault(pool, MoveTimes(_PREFILL_SHARE))
+        return self._moves.setdefault(pool, MoveTimes())
 
     def known(self, pool: str) -> StepCost | None:
         """What an ordinary engine of the pool costs, as far as known."""

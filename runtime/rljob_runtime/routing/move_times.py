@@ -29,11 +29,7 @@ class _Given(NamedTuple):
 class MoveTimes:
     """Of all engines of a pool, by their numbers."""
 
-    def __init__(self, assumed_share: float) -> None:
-        """`assumed_share`: what a token is taken for until it is measured, as part of a step of one
-        request."""
-        self._assumed = 1 / assumed_share
-        """Tokens that take a step by that."""
+    def __init__(self) -> None:
         self._waiting: dict[int, set[str]] = {}
         """By engine, the requests that have told of no token there."""
         self._alone: dict[int, _Given] = {}
@@ -41,15 +37,15 @@ class MoveTimes:
         self._tokens = self._steps = 0.0
         """Measured: KV tokens, and the time that they took in steps of one request."""
 
-    @property
-    def told(self) -> bool:
-        """Whether more was measured than what is assumed."""
-        return self._tokens > self._assumed
+    def told(self, assumed_share: float) -> bool:
+        """Whether more was measured than what is assumed: that a token takes this part of a step of one
+        request."""
+        return self._tokens > 1 / assumed_share
 
-    @property
-    def share(self) -> float:
-        """What a KV token of a response that moves takes, as part of a step of one request."""
-        return (1 + self._steps) / (self._assumed + self._tokens)
+    def share(self, assumed_share: float) -> float:
+        """What a KV token of a response that moves takes, as part of a step of one request, where it is
+        taken for so much until it is measured."""
+        return (1 + self._steps) / (1 / assumed_share + self._tokens)
 
     def given(self, engine: int, request: str, kv_tokens: int, now: float) -> None:
         """A request is given to an engine; `kv_tokens`: what it had on another one, with its prompt."""

@@ -122,6 +122,42 @@ def test_what_moves_took_is_measured_in_steps_of_one_request() -> None:
     assert cost.per_prefill_token > 0.2 * truth.step(1)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_an_assumption_that_is_wrong_by_far_does_not_outweigh_what_is_measured(share: float) -> None:
+    """Reports come every two or three tokens, so that a step is known to a quarter; one of 20 has a prompt of
+    16 tokens beside it."""
+    rng, fit = random.Random(5), CostFit()
+    fit.tells = True
+    for turn in range(400):
+        prefilled = 16.0 * (turn % 20 == 0)
+        seconds = 0.005 * (1 + share * prefilled) * rng.choice((0.75, 1.0, 1.25))
+        fit.add(seconds, rng.randint(1, 16), 0, prefilled)
+    cost = fit.cost()
+    assert cost is not None and not cost.assumed
+    assert cost.per_prefill_token == pytest.approx(share * 0.005, rel=0.2)
+
+
+def test_what_one_pool_tells_of_prefill_is_assumed_of_another_one() -> None:
+    """A token takes half a step of either. A response moves to the slow engine and tells it; of the quick one
+    steps alone are known."""
+    measured, now = MeasuredCosts(), 0.0
+    steps = {("slow", 1): 0.01, ("quick", 2): 0.005}
+    for turn in range(1, 101):
+        now += 0.1
+        for (pool, engine), step in steps.items():
+            measured.report(engine, pool, {"a": round(now / step)}, 10.0, now)
+        if turn == 40:
+            before = {pool: measured.known(pool) for pool, _ in steps}
+            measured.given(1, "slow", "moved", 200, now)
+            now += 200 * 0.005
+            measured.report(1, "slow", {"a": round(now / 0.01), "moved": 1}, 10.0, now + 0.01)
+    for (pool, _), step in steps.items():
+        first, last = before[pool], measured.known(pool)
+        assert first is not None and first.per_prefill_token == pytest.approx(0.01 * step, rel=0.01)
+        assert last is not None and 0.3 * step < last.per_prefill_token < 0.5 * step
+        assert last.assumed == (pool == "quick"), "one move there is still to tell"
+
+
 @pytest.mark.parametrize("lie", [0.0, 0.5, 2.0])
 def test_one_engine_of_four_that_lies_about_prefill_does_not_decide_what_it_costs(lie: float) -> None:
     """It says that it has prefilled nothing, or half of what it has, or twice as much."""

@@ -5,26 +5,30 @@ import pytest
 from rljob_runtime.routing.move_times import MoveTimes
 
 STEP = 0.01
+ASSUMED = 0.01
+"""What a token is taken for, as part of a step."""
 
 
 @pytest.mark.parametrize("tokens", [1, 50], ids=["told at once", "told 49 steps later"])
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 1.0])
 def test_a_token_takes_what_is_left_of_the_time_beside_the_steps(share: float, tokens: int) -> None:
-    times = MoveTimes(0.01)
-    assert (times.share, times.told) == (0.01, False)
+    times = MoveTimes()
+    assert (times.share(ASSUMED), times.told(ASSUMED)) == (ASSUMED, False)
     for turn in range(40):
         times.given(1, "a", 1000, 100.0 * turn)
         now = 100.0 * turn + 1000 * share * STEP + tokens * STEP
         assert times.report(1, {"a": tokens, "b": 7}, STEP, STEP, now)
-    assert times.told
-    assert times.share == pytest.approx(share, rel=0.06)
+    assert times.told(ASSUMED)
+    assert times.share(ASSUMED) == pytest.approx(share, rel=0.06)
 
 
-def test_what_is_assumed_weighs_as_what_takes_a_step() -> None:
-    times = MoveTimes(0.01)
+@pytest.mark.parametrize(("assumed", "share", "told"), [(0.01, 0.03, False), (0.05, 0.05, True)])
+def test_what_is_assumed_weighs_as_what_takes_a_step(assumed: float, share: float, told: bool) -> None:
+    """A hundred tokens have taken five steps."""
+    times = MoveTimes()
     times.given(1, "a", 100, 0.0)
     assert times.report(1, {"a": 1}, STEP, STEP, 100 * 0.05 * STEP + STEP)
-    assert (times.share, times.told) == (pytest.approx(0.03), False)
+    assert (times.share(assumed), times.told(assumed)) == (pytest.approx(share), told)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_what_is_assumed_weighs_as_what_takes_a_step() -> None:
 def test_only_what_waited_alone_tells(
     before: list[tuple[str, int]], after: list[tuple[str, int]], counts: bool
 ) -> None:
-    times = MoveTimes(0.01)
+    times = MoveTimes()
     for name, kv_tokens in (*before, *after):
         times.given(1, name, kv_tokens, 0.0)
     times.given(2, "c", 500, 0.0)
@@ -50,7 +54,7 @@ def test_only_what_waited_alone_tells(
 
 
 def test_what_left_or_stood_still_tells_nothing() -> None:
-    times = MoveTimes(0.01)
+    times = MoveTimes()
     for engine in (1, 2):
         times.given(engine, "a", 500, 0.0)
     times.left(1, "a")
