@@ -5,7 +5,9 @@ Of the responses that were as long as this one, some ended at each length beyond
 Those that run count as far as they are known to have run; of the ended ones alone too many are short, for
 these end first. Beyond the longest of which enough are known the tail goes on in its shape (a generalized
 Pareto tail, shaped by the two last halvings of those that were left: Pickands). So the longer a response is,
-the less remains where lengths are uniform, and the more where they are lognormal.
+the less remains where lengths are uniform, and the more where they are lognormal. Of a few dozen responses
+too many are left where that begins for two halvings before it: the tail is exponential there, by those of the
+last ones that have ended.
 
 Guarantee: nothing is said (None) where too few have ended, or where those that run have outlived the tail
 that was expected of them: lengths of two kinds look like short ones alone until then. Pure. Lengths are in
@@ -24,6 +26,8 @@ _SHAPES = (-1.0, 0.5)
 """Shape of a tail, at least and at most: that of uniform lengths, and one heavier than of lognormal ones."""
 _LEFT = 0.25
 """Part of all responses that are left where the tail begins, at most: else it has no two halvings before."""
+_HALF, _LAST = 0.5, 3
+"""The same where the tail is taken from the last ones, and how many of these must have ended."""
 _SURPRISE = 3.0
 """Ends that were expected beyond the last one and did not come, from which on the tail is not believed. By
 chance that many stay away once in 20 times."""
@@ -56,13 +60,18 @@ class Survival:
         """Of the tail, and the mean of what remains where it begins."""
         self._areas: list[float] = []
         """For each end the tokens that come after it, as a mean over all responses."""
-        self._believed = bool(self._ends) and self._left[-1] <= _LEFT
+        two_halvings = self._left[-1] <= _LEFT
+        last_ones = self._left[-1] <= _HALF and len(ended) - counted >= _LAST
+        self._believed = bool(self._ends) and (two_halvings or last_ones)
         if not self._believed:
             return
         if self._left[-1] > 0:
             last = self._ends[-1]
-            self._shape, self._tail = self._fitted(counted, ended)
             beyond = sum(tokens - last for tokens in running[bisect_right(running, last) :])
+            if two_halvings:
+                self._shape, self._tail = self._fitted(counted, ended)
+            else:
+                self._tail = (sum(ended[counted:]) + beyond) / (len(ended) - counted) - last
             # At its beginning the tail's hazard is one end in so many tokens.
             self._believed = beyond <= _SURPRISE * self._tail * (1 - self._shape)
         self._areas = self._summed()

@@ -125,6 +125,28 @@ def test_nothing_is_said_where_too_little_is_known(ended: list[int], running: li
     assert Survival(ended, running).remaining(60) is None
 
 
+SHORT, LONG = list(range(60, 73)), list(range(510, 580, 5))
+FEW = {
+    # lengths of complete responses, tokens of those that run, of one more, and what remains of it
+    "all have ended": (SHORT + LONG, [], 100, 445),
+    "two run": (SHORT + LONG, [362, 362], 362, 183),
+    "two of the longest run": (SHORT + LONG, [570, 572], 362, 185),
+    "near the end of the longest": (SHORT + LONG, [], 560, 20),
+    "two have outlived them by far": (SHORT + LONG, [650, 650], 362, None),
+    "two of the last ones have ended": (SHORT + LONG[:2], [570] * 6, 362, None),
+    "more than half are left where they begin": (LONG[:13], [], 362, None),
+}
+
+
+@pytest.mark.parametrize(("ended", "running", "tokens", "remaining"), FEW.values(), ids=FEW)
+def test_of_a_few_dozen_the_last_ones_tell_where_they_end(
+    ended: list[int], running: list[int], tokens: int, remaining: float | None
+) -> None:
+    """More than a quarter are left where fewer than eight are: their tail has no two halvings before it."""
+    found = Survival(ended, running).remaining(tokens)
+    assert found == (None if remaining is None else pytest.approx(remaining, rel=0.03))
+
+
 def test_a_tail_that_was_outlived_is_not_believed() -> None:
     """Short responses of two kinds have all ended: those that run are not the last of them."""
     ended = list(range(1, 1001))

@@ -118,6 +118,10 @@ CASES = {
         "of two peaks", (2, 2), 4, (16, 4), (2703, 1351), 26, 2, 46, 0.203, 128, 0.05,
         steps=6, bound=0, per_request=0.005,
     ),
+    "nor where few groups tell of it, and prefill is dear": Case(
+        "of two peaks", (1, 1), 4, (16, 4), (10_752, 4032), 10, 2, 272, 0.5, 128, 0.05,
+        steps=3, per_request=0.0,
+    ),
 }  # fmt: skip
 
 
