@@ -5,9 +5,9 @@ Of the responses that were as long as this one, some ended at each length beyond
 Those that run count as far as they are known to have run; of the ended ones alone too many are short, for
 these end first. Beyond the longest of which enough are known the tail goes on in its shape (a generalized
 Pareto tail, shaped by the two last halvings of those that were left: Pickands). So the longer a response is,
-the less remains where lengths are uniform, and the more where they are lognormal. Of a few dozen responses
-too many are left where that begins for two halvings before it: the tail is exponential there, by those of the
-last ones that have ended.
+the less remains where lengths are uniform, and the more where they are lognormal. Where up to a half
+are left there, and not a quarter, there are no two halvings: the tail is exponential, by those of the last
+ones that have ended.
 
 Guarantee: nothing is said (None) where too few have ended, or where those that run have outlived the tail
 that was expected of them: lengths of two kinds look like short ones alone until then. Pure. Lengths are in
@@ -18,8 +18,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-_AT_RISK = 8
-"""Responses that were as long; with fewer of them, nothing is known of how many end at a length."""
+_AT_RISK = 4, 8
+"""Responses that were as long; with fewer of them, nothing is known of how many end at a length. A quarter of
+all of them, at least and at most."""
 _DOUBT = 8
 """Ends in the last halving with which its shape counts as much as that of an exponential tail."""
 _SHAPES = (-1.0, 0.5)
@@ -46,12 +47,13 @@ class Survival:
         """Lengths at which responses ended, ascending."""
         self._left: list[float] = [1.0]
         """Part of all responses that is longer than each of them; first of all, than none."""
-        counted = 0
+        counted, (least, most) = 0, _AT_RISK
+        enough = max(least, min(most, (len(ended) + len(running)) // 4))
         while counted < len(ended):
             length = ended[counted]
             after = bisect_right(ended, length, counted)
             at_risk = len(ended) - counted + len(running) - bisect_left(running, length)
-            if at_risk < _AT_RISK:
+            if at_risk < enough:
                 break
             self._ends.append(length)
             self._left.append(self._left[-1] * (1 - (after - counted) / at_risk))

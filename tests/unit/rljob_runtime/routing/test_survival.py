@@ -116,7 +116,7 @@ def test_those_that_run_count_as_far_as_they_have_run() -> None:
     [
         ([], []),
         ([], [50] * 40),
-        ([10] * 7, []),
+        ([10] * 3, []),
         (list(range(1, 60)), [60] * 41),
     ],
     ids=["nothing", "nothing ended", "too few", "more than a quarter run"],
@@ -131,10 +131,11 @@ FEW = {
     "all have ended": (SHORT + LONG, [], 100, 445),
     "two run": (SHORT + LONG, [362, 362], 362, 183),
     "two of the longest run": (SHORT + LONG, [570, 572], 362, 185),
-    "near the end of the longest": (SHORT + LONG, [], 560, 20),
+    "all of eight have ended": (LONG[:8], [], 362, 165),
+    "near the end of the longest": (SHORT + LONG, [], 560, 11.2),
     "two have outlived them by far": (SHORT + LONG, [650, 650], 362, None),
     "two of the last ones have ended": (SHORT + LONG[:2], [570] * 6, 362, None),
-    "more than half are left where they begin": (LONG[:13], [], 362, None),
+    "more than half are left where they begin": ([40] * 2 + LONG[:5], [50] * 20, 362, None),
 }
 
 
@@ -142,7 +143,8 @@ FEW = {
 def test_of_a_few_dozen_the_last_ones_tell_where_they_end(
     ended: list[int], running: list[int], tokens: int, remaining: float | None
 ) -> None:
-    """More than a quarter are left where fewer than eight are: their tail has no two halvings before it."""
+    """Of 32 and more the last eight are a quarter at most. Of fewer it is the last quarter of which nothing
+    more is known, and four at least; where many run, more than a quarter are left there."""
     found = Survival(ended, running).remaining(tokens)
     assert found == (None if remaining is None else pytest.approx(remaining, rel=0.03))
 
