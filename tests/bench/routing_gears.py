@@ -9,7 +9,7 @@ the sizes, with which they also fit what a step costs. Engines compute the next 
 from typing import Any
 
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.cost_fit import CostFit
+from rljob_runtime.routing.cost_fit import PREFILL_SHARE, CostFit
 from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.simulate.batch import simulate_batch
@@ -45,8 +45,8 @@ class _Fit(CostFit):
         computed = StepCost(gears=self._gears).gear(running)
         super().add(step_seconds, int(computed), kv_tokens, prefilled)
 
-    def cost(self) -> StepCost | None:
-        found = super().cost()
+    def cost(self, assumed_share: float = PREFILL_SHARE) -> StepCost | None:
+        found = super().cost(assumed_share)
         return None if found is None else found._replace(gears=self._gears)
 
 

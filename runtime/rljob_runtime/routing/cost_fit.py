@@ -24,7 +24,7 @@ _ENOUGH = 20
 """Equations before which nothing is concluded."""
 _FEW = 4
 """Equations from which on a pool is compared with another one, until it has enough of its own."""
-_PREFILL_SHARE = 0.01
+PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step of one request, before it is measured. An 8 B model on an H200 takes
 0.6 %, a small model on CPUs 1 %."""
 _TELLING = 2.0
@@ -37,7 +37,7 @@ _SURE = 2.0
 """Standard errors below what equations alone tell of prefill, from which on down it is not certain."""
 _LEAST_NOISE = 0.02
 """Standard error of an equation, as part of its step, that is taken for granted."""
-UNMEASURED = StepCost(fixed=0.01, per_prefill_token=_PREFILL_SHARE * 0.01, assumed=True, measured=False)
+UNMEASURED = StepCost(fixed=0.01, per_prefill_token=PREFILL_SHARE * 0.01, assumed=True, measured=False)
 """What an engine is taken for before: a step of any length, but no move for nothing."""
 _TERMS, _PREFILL = 4, 3
 """Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache, and for
@@ -77,7 +77,7 @@ class CostFit:
         if len(self._rows) == _ENOUGH:
             self._sum_up()
 
-    def cost(self, assumed_share: float = _PREFILL_SHARE) -> StepCost | None:
+    def cost(self, assumed_share: float = PREFILL_SHARE) -> StepCost | None:
         """The constants, or None while too little was seen. `assumed_share`: what a token of prefill is taken
         for until it is measured, as part of a step of one request."""
         if self.equations < _ENOUGH:
@@ -215,7 +215,7 @@ class MeasuredCosts:
         for other, cost in self._costs.items():
             if other != pool and not cost.assumed:
                 return cost.per_prefill_token / self._one(other, cost)
-        return _PREFILL_SHARE
+        return PREFILL_SHARE
 
     def _one(self, pool: str, cost: StepCost) -> float:
         """Seconds of a step of one request of an ordinary engine of the pool."""
