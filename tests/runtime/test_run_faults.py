@@ -190,8 +190,11 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
             run.wait_for_step(step)
             time.sleep(delay)
             left += temporary_folders(run.process.pid)
+            started = psutil.Process(run.process.pid).children(recursive=True)
             run.process.kill()
             run.end()
+            _, alive = psutil.wait_procs(started, timeout=20)
+            assert not alive
             reached.append(len(run.trained()))
     with running(file, "--resume") as run:
         run.let()
@@ -216,12 +219,13 @@ def temporary_folders(process: int) -> list[Path]:
     return [file.parent for file in opened if file.name == OWNER and file.parents[1] == Path(gettempdir())]
 
 
-def interrupted(run: Run) -> int:
-    """Ctrl-C after a few steps of a job that is held there; how many are done."""
+def interrupted(run: Run, *numbers: signal.Signals) -> int:
+    """Signals after a few steps of a job that is held there, each to the process and then to its group, as
+    `timeout` sends them; how many steps are done."""
     run.wait_for_step(4)
-    run.process.send_signal(signal.SIGINT)
-    # As `timeout` does, which signals a process and then its group; two of a kind might come as one.
-    run.process.send_signal(signal.SIGTERM)
+    for number in numbers:
+        run.process.send_signal(number)
+        os.killpg(run.process.pid, number)
     run.wait(lambda: STOPPING in run.log.read_text(), "answer to the signal")
     # The stop waits for the rewards of what is generated.
     run.let()
@@ -233,7 +237,8 @@ def interrupted(run: Run) -> int:
 def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     file, _ = manifest(tmp_path, 12, ONE_ENGINE, **held(tmp_path, 4))
     with running(file) as run:
-        done = interrupted(run)
+        # Two of a kind might come as one.
+        done = interrupted(run, signal.SIGINT, signal.SIGTERM)
         printed = re.search(r"Go on with: (.*)$", run.log.read_text(), re.MULTILINE)
         assert printed is not None, run.log.read_text()
         assert find(run.folder) is Found.UNFINISHED
@@ -251,7 +256,8 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
 def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_end_is_refused(tmp_path):
     file, job = manifest(tmp_path, 12, ONE_ENGINE, **held(tmp_path, 4))
     with running(file) as run:
-        done = interrupted(run)
+        # As of a terminal that is closed.
+        done = interrupted(run, signal.SIGHUP)
     job["spec"]["training"] |= {
         "schedule": {"epochs": 1, "promptsPerBatch": 7},
         "async": {"maxStaleness": 0.5, "stepsPerVersion": 2},

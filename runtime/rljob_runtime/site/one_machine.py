@@ -1,14 +1,17 @@
 """Ray on one machine, for `rljob run`.
 
 Guarantees: always a Ray of this job's own, whatever other Ray runs on the machine; its processes end with
-this process, however it ends.
+this process, however it ends; a signal to this process's group, as `timeout` and supervisors send it, does
+not reach them.
 """
 
 import logging
 import os
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import psutil
 
@@ -45,7 +48,7 @@ def started(job: RLJob) -> Iterator[Sequence[psutil.Process]]:
         try:
             # "local" starts a new Ray even where RAY_ADDRESS names one. The CPUs are those that this process
             # may use.
-            with lean_start(), _same_handler():
+            with lean_start(), _own_groups(), _same_handler():
                 ray.init(
                     address="local",
                     num_cpus=len(os.sched_getaffinity(0)),
@@ -67,6 +70,17 @@ def started(job: RLJob) -> Iterator[Sequence[psutil.Process]]:
         yield ray_processes()
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_groups() -> Iterator[None]:
+    """The daemons of a Ray that is started meanwhile have process groups of their own, as Ray gives workers:
+    only this process knows what is to be written before they end. They stay in its session, by which
+    `kill_descendants` tells them."""
+    from ray._private import services
+
+    with replaced(services, ConsolePopen=partial(subprocess.Popen, process_group=0)):
+        yield
 
 
 @contextmanager

@@ -50,6 +50,8 @@ def _do(asked: forking.Asked) -> None:
         _do(forking.serve(forking.listen(asked.arguments[0])))
     elif asked.kind == "module":
         _fork_workers_below()
+        # A process group of its own, as of a shell's command: tests signal it.
+        os.setpgid(0, 0)
         sys.argv = asked.arguments
         runpy.run_module(asked.arguments[0], run_name="__main__", alter_sys=True)
     else:
@@ -79,6 +81,8 @@ def _work(arguments: list[str]) -> None:
     """What Ray's setup_worker.py does, without a new Python: `arguments` are those of that script."""
     import torch
 
+    # As the raylet has each worker that it starts by itself, whose whole group it ends with it.
+    os.setpgid(0, 0)
     # Torch's library read it when it was loaded, before Ray set it for this process.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from ray._private.runtime_env.context import RuntimeEnvContext

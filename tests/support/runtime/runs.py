@@ -104,7 +104,7 @@ class Run:
             if _has_vllm(yaml.safe_load(file.read_text())):
                 command = [sys.executable, "-m", "rljob_runtime.cli", *arguments]
                 self.process: subprocess.Popen[bytes] | Prepared = subprocess.Popen(
-                    command, stdout=log, stderr=subprocess.STDOUT
+                    command, stdout=log, stderr=subprocess.STDOUT, process_group=0
                 )
             else:
                 self.process = Prepared("rljob_runtime.cli", arguments, log)
