@@ -16,5 +16,5 @@ class ExitCode(IntEnum):
     REFUSED = 2
     """The manifest, the arguments or the machine do not fit; running it again changes nothing."""
     STOPPED = 130
-    """Stopped by Ctrl-C or SIGTERM; a checkpoint was written and `--resume` goes on from it. 128 + SIGINT, as
-    shells count."""
+    """Stopped by Ctrl-C, SIGTERM or SIGHUP; a checkpoint was written and `--resume` goes on from it. 128 +
+    SIGINT, as shells count."""

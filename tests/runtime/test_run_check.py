@@ -80,7 +80,7 @@ def test_engines_begin_while_the_manifest_is_checked(tmp_path: Path) -> None:
 
         run.wait(core, "engine core")
         started = with_ray(run)
-        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(signal.SIGHUP)
         assert run.end(_END_SECONDS) == ExitCode.STOPPED, run.log.read_text()
         assert_nothing_is_left(run, started)
 

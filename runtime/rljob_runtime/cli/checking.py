@@ -23,11 +23,10 @@ from pathlib import Path
 from rljob_runtime.cli.verdict import Verdict, broken_by, decode, encode, without_answer
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest
+from rljob_runtime.site.stop_signals import stop_signals
 
 _END_SECONDS = 3.0
 """How long the process may take to end what it has started, when it is no longer needed."""
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class CheckDied(RuntimeError):
@@ -221,7 +220,7 @@ def _answer(asked: Asked, parents: Connection, answers: Connection, parent: int)
     # Else the end of the other process would not be seen.
     parents.close()
     try:
-        for number in _ENDING:
+        for number in stop_signals():
             signal.signal(number, _interrupt)
         die_with(parent, signal.SIGTERM)
         code = ExitCode.DONE
@@ -254,6 +253,6 @@ def _interrupt(*_: object) -> None:
 
 
 def _ignore_signals() -> None:
-    for number in _ENDING:
+    for number in stop_signals():
         # Not SIG_IGN, of which Python complains where a signal is on its way.
         signal.signal(number, lambda *_: None)

@@ -17,8 +17,7 @@ from rljob_runtime.cli.early_interrupt import INTERRUPTED
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.site.descendants import kill_descendants
 from rljob_runtime.site.ray_end import wait_for_end
-
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+from rljob_runtime.site.stop_signals import stop_signals
 
 
 def refuse(message: str) -> int:
@@ -35,16 +34,19 @@ def fail(message: str) -> int:
 
 @contextmanager
 def ended_by_signals(clean_up: Callable[[], None]) -> Iterator[None]:
-    """In the body Ctrl-C and SIGTERM end this process, after `clean_up`, and its descendants but those with a
-    session of their own, which must see to that themselves. For the main thread.
+    """In the body the signals that ask it to stop end this process, after `clean_up`, and its descendants but
+    those with a session of their own, which must see to that themselves. For the main thread.
 
     Not by an exception in that thread: it waits for seconds in code that looks at no signals, and an import
     or a fork may lose the exception, or leave a lock behind."""
+    numbers = stop_signals()
     signals, told = os.pipe()
     os.set_blocking(told, False)
-    thread = threading.Thread(target=_end_when_told, args=(signals, clean_up), name="signals", daemon=True)
+    thread = threading.Thread(
+        target=_end_when_told, args=(signals, numbers, clean_up), name="signals", daemon=True
+    )
     thread.start()
-    before = {number: signal.signal(number, lambda *_: None) for number in _ENDING}
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     earlier = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     try:
         yield
@@ -58,10 +60,10 @@ def ended_by_signals(clean_up: Callable[[], None]) -> Iterator[None]:
         os.close(signals)
 
 
-def _end_when_told(signals: int, clean_up: Callable[[], None]) -> None:
-    """End this process when the number of a signal comes from the pipe; return when it is closed."""
+def _end_when_told(signals: int, numbers: Sequence[int], clean_up: Callable[[], None]) -> None:
+    """End this process when one of the numbers comes from the pipe; return when it is closed."""
     while number := os.read(signals, 1):
-        if number[0] in _ENDING:
+        if number[0] in numbers:
             _end(clean_up, INTERRUPTED, ExitCode.STOPPED)
 
 

@@ -2,9 +2,10 @@
 
 Guarantees: the exit code says what became of the job (`exit_codes.py`); every error that ends it is one line
 for a person, with the traceback in the run's driver.log; a job that is refused before a part of it was
-started leaves what is in its folder as it was, but for that log; the first Ctrl-C (or SIGTERM) stops after
-the step that is being trained, with a checkpoint, the second at once; a job that is done or stopped leaves
-its model, and a report is written however it ends, unless a signal comes while it is waited for.
+started leaves what is in its folder as it was, but for that log; the first Ctrl-C (or SIGTERM, or
+SIGHUP) stops after the step that is being trained, with a checkpoint, the second at once; a job that is done
+or stopped leaves its model, and a report is written however it ends, unless a signal comes while it is waited
+for.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.ray_folder import RayFolderUnfit
 from rljob_runtime.site.site import Site, one_machine
+from rljob_runtime.site.stop_signals import stop_signals
 from rljob_runtime.trainer.checkpoint import CheckpointUnreadable, newest, step_of
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.lasting import LastingView
@@ -75,7 +77,6 @@ _REFUSED = (
 )  # fmt: skip
 """Errors that the same job would only meet again, but for those in `_PASSING`."""
 _PASSING = (FolderBusy, FolderFailed)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ONE_SIGNAL = 0.2
 """Seconds in which signals are one: `timeout` sends its own to the process, and again to its group."""
 _REPORT_SECONDS = 60.0
@@ -245,7 +246,7 @@ class _Running:
 
     def finish(self, outcome: str, seconds: float, again: bool) -> None:
         """Say how the job ended; `again`: also how to go on, where there is a checkpoint."""
-        for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
+        for number in stop_signals():  # the loop, which has ended, has taken its handlers along
             signal.signal(number, lambda *_: self._report.give_up())
         tracker = self._observer.tracker if self._observer is not None else None
         report = None
@@ -289,14 +290,14 @@ class _Running:
         return f"Go on with: {command}" if self._goes_on and command is not None else None
 
     def _take_signals(self) -> None:
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        for number in stop_signals():
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         """The first signal asks for a stop, the second ends the process, as the first does where there is
-        nothing to stop yet."""
+        nothing to stop yet. SIGHUP is no second one: nobody is there to ask again."""
         now = time.monotonic()
-        if self._signalled is not None and now - self._signalled < _ONE_SIGNAL:
+        if self._signalled is not None and (number == signal.SIGHUP or now - self._signalled < _ONE_SIGNAL):
             return
         standing = self._standing()
         # In a cluster the processes are those of other pods, which are told that they end.
