@@ -94,6 +94,8 @@ def kept_by_compiled(
     return taken, {name: each.grad for name, each in policy.named_parameters() if each.grad is not None}
 
 
+# A vLLM engine of this process may have turned the compiler off.
+@torch._dynamo.config.patch(disable=False)
 def test_compiled_layers_keep_results_of_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny_model(tmp_path / "model")
     everything, _, gradients = run(folder, "none")

@@ -262,12 +262,10 @@ def test_an_attention_call_that_nothing_knows_of_before_says_what_it_is() -> Non
 
 
 @pytest.mark.timeout(400)  # compiling takes half a minute on idle cores
-def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# A vLLM engine of this process may have turned it off.
+@torch._dynamo.config.patch(disable=False)
+def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -> None:
     """With torch's kernel replaced by one for CPUs: what is handed to it, and what is compiled around it."""
-    # A vLLM engine of this process may have turned it off.
-    monkeypatch.setattr(torch._dynamo.config, "disable", False)
     compilations = Compilations()
     folder = tiny_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())

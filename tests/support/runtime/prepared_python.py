@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rljob_runtime.site import one_machine
 from tests.support.runtime import forking
+from tests.support.runtime.hang_ups import hear_hang_ups
 
 IMPORTED = (
     "google.protobuf.descriptor_pb2",
@@ -52,6 +53,7 @@ def _do(asked: forking.Asked) -> None:
         _fork_workers_below()
         # A process group of its own, as of a shell's command: tests signal it.
         os.setpgid(0, 0)
+        hear_hang_ups()
         sys.argv = asked.arguments
         runpy.run_module(asked.arguments[0], run_name="__main__", alter_sys=True)
     else:

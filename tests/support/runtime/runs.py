@@ -12,6 +12,7 @@ import psutil
 import yaml
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from tests.support.runtime.hang_ups import hear_hang_ups
 from tests.support.runtime.prepared import Prepared
 
 PROMPTS = 4
@@ -104,8 +105,9 @@ class Run:
             if _has_vllm(yaml.safe_load(file.read_text())):
                 command = [sys.executable, "-m", "rljob_runtime.cli", *arguments]
                 self.process: subprocess.Popen[bytes] | Prepared = subprocess.Popen(
-                    command, stdout=log, stderr=subprocess.STDOUT, process_group=0
-                )
+                    command, stdout=log, stderr=subprocess.STDOUT, process_group=0,
+                    preexec_fn=hear_hang_ups,
+                )  # fmt: skip
             else:
                 self.process = Prepared("rljob_runtime.cli", arguments, log)
 
