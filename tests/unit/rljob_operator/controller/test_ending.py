@@ -117,11 +117,11 @@ async def test_between_two_instances(tmp_path):
     async with api_server(lists) as (url, _):
         config = write_kubeconfig(tmp_path / "config", {"server": url})
         async with running(config) as operator:
-            # By the fourth time it waits for 4 s at least.
-            await operator.says("all begins anew", times=4)
+            # By the fifth time it waits for 8 s at least.
+            await operator.says("all begins anew", times=5)
             code, seconds = await operator.ends(signal.SIGTERM)
-    assert (code, operator.log.count("serving /healthz")) == (0, 4)
-    assert seconds < 4.0
+    assert (code, operator.log.count("serving /healthz")) == (0, 5)
+    assert seconds < 8.0
 
 
 async def test_while_the_api_server_is_silent(tmp_path):

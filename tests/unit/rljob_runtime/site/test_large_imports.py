@@ -44,4 +44,5 @@ def test_who_wants_no_collections_gets_none() -> None:
     with large_imports():
         assert not gc.isenabled()
     assert not gc.isenabled()
-    assert gc.get_freeze_count() == before
+    # Of what was frozen before some may be freed meanwhile.
+    assert gc.get_freeze_count() <= before
