@@ -70,7 +70,7 @@ def test_a_failed_batch_is_sent_again_later_and_later() -> None:
     assert waiting.ended(Next.AGAIN_LATER) == 1, "it has worked meanwhile"
 
 
-def test_where_the_key_is_not_taken_it_is_tried_again_once_an_hour_at_last() -> None:
+def test_where_the_key_is_not_taken_it_is_tried_again_at_least_once_an_hour() -> None:
     waiting = backlog(10, 2)
     pauses = []
     for _ in range(8):
