@@ -70,6 +70,9 @@ async def test_whoever_stops_waiting_ends_no_login_and_begins_none(tmp_path, com
         with pytest.raises(Unreachable, match=r"within 0\.5 s"):
             await send(transport, timeout=0.5)
         cancelled.cancel()
+        async with asyncio.timeout(30.0):
+            while len(command.asked) < 2:
+                await asyncio.sleep(0.05)
         # It comes while the login is under way.
         with pytest.raises(Unreachable, match=r"the login has not ended within 0\.2 s") as caught:
             await send(transport, timeout=0.2)
