@@ -16,6 +16,7 @@ with open("asked", "a") as asked:
     asked.write(os.environ["KUBERNETES_EXEC_INFO"] + "\\n")
 times = len(open("asked").readlines())
 if os.path.exists("gate"):
+    open("held", "w").write("held")
     open("gate").read()
 if os.path.exists("words"):
     sys.exit(open("words").read())
@@ -48,9 +49,14 @@ class Command:
     def hold(self) -> None:
         """From now on it waits for `release` before it answers."""
         os.mkfifo(self._folder / "gate")
+        os.mkfifo(self._folder / "held")
+
+    def held(self) -> None:
+        """Wait until it waits."""
+        (self._folder / "held").read_text()
 
     def release(self) -> None:
-        """Wait until it waits, and let it answer."""
+        """Once it is `held`, let it answer."""
         with open(self._folder / "gate", "w"):
             pass
 

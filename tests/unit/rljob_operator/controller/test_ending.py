@@ -154,17 +154,10 @@ async def test_while_a_login_is_under_way(tmp_path):
         tmp_path / "config", {"server": "http://127.0.0.1:1"}, command.answers({"token": "t"})
     )
     async with running(config) as operator:
-        await asyncio.to_thread(wait_for, tmp_path / "asked")
+        await asyncio.to_thread(command.held)
         code, seconds = await operator.ends(signal.SIGTERM)
     assert code == 0
     assert seconds < 30.0  # it would wait for 60 s for the command
-
-
-def wait_for(path):
-    deadline = time.monotonic() + SECONDS
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 async def test_counters_go_on_when_all_begins_anew(tmp_path):
