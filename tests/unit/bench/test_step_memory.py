@@ -21,7 +21,7 @@ def mib(on: set[str], logits_mib: int | None = None, shape: object = SHAPE) -> f
 
 def test_what_is_held_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     # Copies of logits in float32 are small beside them.
-    monkeypatch.setattr(log_probs, "_SLICE", 4 * SHAPE.vocabulary)
+    monkeypatch.setattr(log_probs, "_SLICE", 16 * SHAPE.vocabulary)
     register_attention()
     with one_rank():
         state, _ = counted(SHAPE, frozenset(), None, TOKENS)
