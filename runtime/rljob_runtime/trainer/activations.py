@@ -7,12 +7,14 @@ Guarantees: gradients are the same, whatever is kept; it concerns the decoder's 
 | none | everything that a gradient needs | nothing |
 | selective | results of matrix products and of attention | norms, rotations, activation functions |
 | full | the layer's input | the whole layer |
+
+Of grouped experts with biases `selective` computes the products again too: biases are added in their place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch.autograd.graph import save_on_cpu
@@ -20,11 +22,11 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from rljob_api.model import ActivationCheckpointing
 
+_Contexts: TypeAlias = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
 _EXPENSIVE = {
     "aten::mm",
     "aten::addmm",
-    "aten::_grouped_mm",
-    "transformers::grouped_mm_fallback",
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_efficient_attention",
@@ -34,6 +36,9 @@ _EXPENSIVE = {
 }
 """Operators whose results selective keeps: those with most of the arithmetic. By name, since torch knows some
 of them only once they are used."""
+_GROUPED = {"aten::_grouped_mm", "transformers::grouped_mm_fallback"}
+"""Products of grouped experts. Kept as well where they stay what they are: transformers adds biases in their
+place."""
 
 
 def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_memory: bool = False) -> None:
@@ -44,7 +49,7 @@ def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_me
     model.gradient_checkpointing_enable({"use_reentrant": False})
     function = partial(checkpoint, use_reentrant=False)
     if what == "selective":
-        function = partial(function, context_fn=_selective)
+        function = partial(function, context_fn=_without_groups if _adds_biases(model) else _selective)
     for module in model.modules():
         if hasattr(module, "_gradient_checkpointing_func"):
             module._gradient_checkpointing_func = _offloaded(function) if in_main_memory else function
@@ -69,17 +74,30 @@ def to_compile(layer: Any) -> Callable[..., Any]:
     where single results are kept, for inside of what is compiled nobody else can keep any. To be called after
     `checkpoint_activations`."""
     function = getattr(layer, "_gradient_checkpointing_func", None)
-    if not isinstance(function, partial) or function.keywords.get("context_fn") is not _selective:
+    if not isinstance(function, partial) or "context_fn" not in function.keywords:
         return cast(Callable[..., Any], layer.forward)
     layer.gradient_checkpointing = False
     return partial(function, layer.forward)
 
 
-def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+def _adds_biases(model: Any) -> bool:
+    """Whether its experts have biases, as transformers marks them (its `use_experts_implementation`)."""
+    return any(getattr(module, "has_bias", False) for module in model.modules())
+
+
+def _selective() -> _Contexts:
+    return _keeping(_EXPENSIVE | _GROUPED)
+
+
+def _without_groups() -> _Contexts:
+    return _keeping(_EXPENSIVE)
+
+
+def _keeping(operators: Set[str]) -> _Contexts:
     def decide(context: Any, operator: Any, *arguments: Any, **options: Any) -> CheckpointPolicy:
-        kept = operator.name() in _EXPENSIVE
+        kept = operator.name() in operators
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
-    contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+    contexts: _Contexts
     contexts = create_selective_checkpoint_contexts(decide)  # type: ignore[no-untyped-call]
     return contexts
