@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -56,15 +56,25 @@ def test_less_is_kept_and_the_gradients_are_the_same(tmp_path: Path, family: Fam
             torch.testing.assert_close(other[2][name], gradient, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("experts", get_args(Experts))
-def test_biases_of_experts_are_added_to_products_once(tmp_path: Path, experts: Experts) -> None:
-    """transformers writes the sums in the products' place, which therefore cannot be kept."""
-    folder = family_model(tmp_path / "model", "gpt_oss")
+@pytest.mark.parametrize(
+    ("kind", "fields", "experts"),
+    [
+        ("gpt_oss", {}, "grouped"),
+        ("gpt_oss", {}, "eager"),
+        ("olmo", {"clip_qkv": 0.3}, "grouped"),
+        ("olmoe", {"clip_qkv": 0.3}, "grouped"),
+    ],
+)
+def test_products_that_layers_write_over(
+    tmp_path: Path, kind: str, fields: dict[str, Any], experts: Experts
+) -> None:
+    """As with biases of experts, and with queries, keys and values that are clipped."""
+    folder = family_model(tmp_path / "model", kind, **fields)
     none, selective = (run(folder, what, experts=experts) for what in ("none", "selective"))
     assert selective[0] < 0.75 * none[0]
     assert selective[2].keys() == none[2].keys()
     for name, gradient in none[2].items():
-        torch.testing.assert_close(selective[2][name], gradient, rtol=1e-5, atol=1e-6, msg=name)
+        torch.testing.assert_close(selective[2][name], gradient, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,7 +8,8 @@ Guarantees: gradients are the same, whatever is kept; it concerns the decoder's 
 | selective | results of matrix products and of attention | norms, rotations, activation functions |
 | full | the layer's input | the whole layer |
 
-Of grouped experts with biases `selective` computes the products again too: biases are added in their place.
+Products that a layer writes over are computed again by `selective` too: those of grouped experts with biases,
+and all of a model that clips queries, keys and values.
 """
 
 from collections.abc import Callable, Set
@@ -24,9 +25,9 @@ from rljob_api.model import ActivationCheckpointing
 
 _Contexts: TypeAlias = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-_EXPENSIVE = {
-    "aten::mm",
-    "aten::addmm",
+_PRODUCTS = {"aten::mm", "aten::addmm"}
+_GROUPED = {"aten::_grouped_mm", "transformers::grouped_mm_fallback"}
+_ATTENTION = {
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_efficient_attention",
@@ -34,11 +35,7 @@ _EXPENSIVE = {
     "torch_attn::_varlen_attn",
     "npu::npu_fusion_attention",
 }
-"""Operators whose results selective keeps: those with most of the arithmetic. By name, since torch knows some
-of them only once they are used."""
-_GROUPED = {"aten::_grouped_mm", "transformers::grouped_mm_fallback"}
-"""Products of grouped experts. Kept as well where they stay what they are: transformers adds biases in their
-place."""
+"""Operators with most of the arithmetic. By name, since torch knows some of them only once they are used."""
 
 
 def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_memory: bool = False) -> None:
@@ -49,7 +46,7 @@ def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_me
     model.gradient_checkpointing_enable({"use_reentrant": False})
     function = partial(checkpoint, use_reentrant=False)
     if what == "selective":
-        function = partial(function, context_fn=_without_groups if _adds_biases(model) else _selective)
+        function = partial(function, context_fn=partial(_keeping, _kept(model)))
     for module in model.modules():
         if hasattr(module, "_gradient_checkpointing_func"):
             module._gradient_checkpointing_func = _offloaded(function) if in_main_memory else function
@@ -80,17 +77,13 @@ def to_compile(layer: Any) -> Callable[..., Any]:
     return partial(function, layer.forward)
 
 
-def _adds_biases(model: Any) -> bool:
-    """Whether its experts have biases, as transformers marks them (its `use_experts_implementation`)."""
-    return any(getattr(module, "has_bias", False) for module in model.modules())
-
-
-def _selective() -> _Contexts:
-    return _keeping(_EXPENSIVE | _GROUPED)
-
-
-def _without_groups() -> _Contexts:
-    return _keeping(_EXPENSIVE)
+def _kept(model: Any) -> Set[str]:
+    """Operators whose results selective keeps: the model's layers leave them as they are. Of what is written
+    over, the backward pass would take the new numbers for the old ones."""
+    # As transformers marks experts with biases (its `use_experts_implementation`), and names clipping.
+    biased = any(getattr(module, "has_bias", False) for module in model.modules())
+    clipped = getattr(model.config.get_text_config(), "clip_qkv", None) is not None
+    return _ATTENTION | (set() if biased else _GROUPED) | (set() if clipped else _PRODUCTS)
 
 
 def _keeping(operators: Set[str]) -> _Contexts:
