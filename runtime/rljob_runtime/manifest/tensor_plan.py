@@ -19,6 +19,9 @@ COLUMNS, _ROWS, OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduc
 """transformers' names for what is done with a layer."""
 _STACKED = {"gate_up_proj", "down_proj"}
 """The tensors of stacked experts, each with an expert's at each place of its first dimension."""
+_SPARSITY = "activation_sparsity_pattern"
+"""Of each layer how many of its activations are left out: by the mean and deviation of all of them, of which
+a rank has a part."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _SHARED = re.compile(r"\.shared_experts?(?=\.)")
 """What the names of a shared expert's layers have more than those of a dense feed-forward layer."""
@@ -56,6 +59,8 @@ def kinds_of(model: Any, ranks: int) -> dict[str, str]:
     if not kinds or unknown:
         what = f"has {', '.join(sorted(unknown))} in its plan" if unknown else "has no plan"
         raise _refused(model, f"{what} for splitting its layers (base_model_tp_plan of transformers)")
+    if any(getattr(model.config.get_text_config(), _SPARSITY, None) or ()):
+        raise _refused(model, f"has {_SPARSITY} in config.json, for which a rank needs a layer's whole width")
     within = {parent(name) for name in kinds}
     _check_experts(model, experts, kinds, within, ranks)
     for name, module in modules.items():

@@ -209,6 +209,14 @@ def test_models_whose_parts_are_not_known(
     assert words in str(caught.value)
 
 
+def test_activations_that_are_left_out_by_those_of_other_ranks(mesh: DeviceMesh) -> None:
+    sparse = {"activation_sparsity_pattern": [0.5, 0.0], "num_kv_shared_layers": 0}
+    words = "Gemma3nForCausalLM has activation_sparsity_pattern in config.json, for which a rank needs"
+    with pytest.raises(UnsupportedModel, match=f"parallel.tensorParallel: {words} .*: set 1"):
+        split(model_of("gemma3n_text", **sparse), mesh)
+    split(model_of("gemma3n_text", **sparse | {"activation_sparsity_pattern": [0.0, 0.0]}), mesh)
+
+
 @pytest.mark.parametrize("images", [False, True])
 def test_heads_that_leave_some_over(mesh: DeviceMesh, images: bool) -> None:
     heads = {"num_key_value_heads": 1}
