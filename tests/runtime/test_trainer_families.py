@@ -62,6 +62,7 @@ EXACT = {
     "a factor of logits that is 1": Model("cohere", {"logit_scale": 1.0}),
     "a factor of logits": Model("cohere", {"logit_scale": 0.25}),
     "a divisor of logits": Model("granite", {"logits_scaling": 4.0}),
+    "a factor by the name of a divisor": Model("hyperclovax", {"logits_scaling": 0.25}),
     "latent attention": Model("deepseek_v3", {"num_key_value_heads": 4}),
     "experts": Model("olmoe"),
     "caps of scores and of logits": Model("gemma2", CAPS),
@@ -150,6 +151,7 @@ REFUSED = {
     "a cap of nothing": (Model("gemma2", {"attn_logit_softcapping": 0.0}), NO_CAP),
     "logits without a sign": (Model("cohere", {"logit_scale": 0.0}), "a factor of logits in config"),
     "logits divided by nothing": (Model("granite", {"logits_scaling": 0.0}), "a factor of logits in config"),
+    "logits times nothing": (Model("hyperclovax", {"logits_scaling": 0.0}), "a factor of logits in config"),
     "heads of two sizes": (Model("gemma4_text", {"layer_types": BOTH[::-1]}), "heads of attention that"),
     "key heads that it does not have": (Model("deepseek_v3"), "num_key_value_heads .* that of its layers, 4"),
     "key heads that it does not have, before a router that looks at numbers": (

@@ -9,8 +9,10 @@ LOGIT_CAP = "final_logit_softcapping"
 
 def logit_factor(config: Any) -> float:
     """By a configuration in transformers, that of the part for text: Cohere's models multiply by
-    `logit_scale`, Granite's divide by `logits_scaling`; 1 for the others."""
+    `logit_scale`, Granite's divide by `logits_scaling`, with which HyperCLOVA X multiplies; 1 for others."""
     scale, divisor = getattr(config, "logit_scale", None), getattr(config, "logits_scaling", None)
+    if getattr(config, "model_type", None) == "hyperclovax":
+        scale, divisor = divisor, None
     if divisor == 0:
         return math.inf
     return (1.0 if scale is None else float(scale)) / (1.0 if divisor is None else float(divisor))
