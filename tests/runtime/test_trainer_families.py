@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations import moe
 
 from rljob_runtime.job_errors import UnsupportedModel
@@ -185,6 +185,15 @@ def test_what_the_trainer_does_not_compute_is_refused_before_a_job(tmp_path: Pat
         check_computation(folder, 100)
     with pytest.raises(UnsupportedModel, match=words):
         load_policy(folder, Distribution(), torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "siglip"])
+def test_what_is_no_causal_language_model_is_refused(tmp_path: Path, kind: str) -> None:
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    words = rf"a model with model_type {kind} in config\.json, of which transformers [\d.]+ has no causal"
+    told = f"{words} language model, is not supported by the trainer: {ANOTHER_MODEL}$"
+    with pytest.raises(UnsupportedModel, match=told):
+        check_computation(tmp_path, 100)
 
 
 @pytest.mark.parametrize("kind", ["scaled", "capped", "shifted"])

@@ -168,6 +168,9 @@ def _untrainable(config: Any) -> _Fault | None:
         return _Fault(f"layers of type {', '.join(sorted(other))}")
     if config.is_encoder_decoder:
         return _Fault("an encoder")
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        which = f"transformers {transformers.__version__} has no causal language model"
+        return _Fault(f"model_type {config.model_type} in config.json, of which {which},")
     asked = _Asked()
     transformers.AttentionInterface.register(_TRIAL, asked.attend)
     AttentionMaskInterface.register(_TRIAL, asked.mask)
