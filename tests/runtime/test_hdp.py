@@ -153,6 +153,28 @@ def test_model_families(ranks: RankProcesses, alone: Any, tmp_path: Path, family
     assert worst(found[1], alone(replace(case, recompute=False))[1]) <= EXACT
 
 
+SHARED_KEYS: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+OF_OTHER_LAYERS = {
+    "gemma3n_text": SHARED_KEYS
+    | {"activation_sparsity_pattern": [0.5, 0.0] * 2, "vocab_size_per_layer_input": 64},
+    "gemma4_text": SHARED_KEYS | {"global_head_dim": 16, "vocab_size_per_layer_input": 64},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", OF_OTHER_LAYERS)
+def test_layers_with_keys_and_values_of_others(
+    ranks: RankProcesses, alone: Any, tmp_path: Path, family: str, kind: Kind
+) -> None:
+    case = Case(family_model(tmp_path / "model", family, **OF_OTHER_LAYERS[family]))
+    found = ranks.run(2, take_step, replace(case, plans=FirstShare(2), attention=kind, recompute=True))[0]
+    assert worst(found[1], alone(case)[1]) <= EXACT
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["afmoe", "jetmoe"])
 def test_layers_that_view_what_attention_gives(

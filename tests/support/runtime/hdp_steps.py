@@ -244,9 +244,12 @@ def compute_as_given(model: Any) -> None:
     def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
         epsilon = getattr(self, "variance_epsilon", getattr(self, "eps", 1e-6))
         scale = torch.rsqrt(hidden.square().mean(-1, keepdim=True) + epsilon)
-        weight = 1.0 + self.weight if "Gemma" in type(self).__name__ else self.weight
-        normed: torch.Tensor = hidden * scale * weight
-        return normed
+        normed: torch.Tensor = hidden * scale
+        if getattr(self, "weight", None) is None:
+            return normed
+        kind = type(self).__name__
+        above_one = "Gemma" in kind and not kind.startswith(("Gemma3n", "Gemma4"))
+        return normed * (1.0 + self.weight if above_one else self.weight)
 
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
