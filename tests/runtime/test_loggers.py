@@ -1,9 +1,13 @@
-"""The loggers' own libraries, without a server: W&B offline, and MLflow in a folder. They are optional
-(docs/loggers.md); where one is not installed, its test is skipped and says so."""
+"""The loggers' own libraries, without their servers: W&B offline, or with one that refuses all, and
+MLflow in a folder. They are optional (docs/loggers.md); where one is not installed, its test is skipped and
+says so."""
 
 import importlib.util
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -108,3 +112,48 @@ def test_wandb_without_a_key_is_a_failure_and_no_question(
     close_all([logger], SECONDS)
     assert logger.lost == 1 and logger.failures >= 1
     assert "wandb: metrics are not sent for now: there is no key: set WANDB_API_KEY" in caplog.text
+
+
+@needs("wandb")
+@pytest.mark.parametrize("status", [401, 403])
+def test_wandb_that_refuses_the_run_is_told_with_what_to_do_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    import wandb
+
+    with server_that_answers(status) as address:
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        wandb.teardown()  # It goes by the address that it first had.
+        for _ in range(2):  # Of the first attempt nothing is left that holds up the second one.
+            config = Loggers.model_validate({"wandb": {"project": "p"}, "timeoutSeconds": SECONDS})
+            (logger,) = open_loggers(config, "math", tmp_path)
+            logger.send(0, 0.0, {"train/loss": 1.0})
+            close_all([logger], SECONDS)
+            assert (logger.lost, logger.failures) == (1, 1)
+            assert logger.denial is not None and f"error {status}" in logger.denial
+            assert "it does not take the job's key: set WANDB_API_KEY" in logger.denial
+
+
+@contextmanager
+def server_that_answers(status: int) -> Iterator[str]:
+    """Its address; every request gets this status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(SECONDS)

@@ -4,6 +4,8 @@ names record the calls. tests/runtime/test_loggers.py has the libraries themselv
 
 import os
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,31 +19,49 @@ from rljob_runtime.trace.loggers.open import open_loggers
 SECONDS = 30.0
 
 
-class AuthenticationError(Exception):
-    """What wandb raises."""
+class CommError(Exception):
+    """What wandb raises about an answer of its server, and where there was none in time."""
+
+
+class AuthenticationError(CommError):
+    """About the key that it is given."""
+
+
+class UsageError(Exception):
+    """About what it is given else."""
 
 
 class Wandb(ModuleType):
     """`wandb` and a run of its own, as far as the sink knows them."""
 
-    def __init__(self, logged_in: bool = True, right_key: bool = True) -> None:
+    def __init__(self, logged_in: bool = True, fails: Sequence[Exception] = ()) -> None:
+        """`fails`: how its first attempts to begin a run fail."""
         super().__init__("wandb")
         self.logged_in = logged_in
-        self.right_key = right_key
+        self.fails = list(fails)
+        self.in_use = False
+        self.logged = threading.Event()
         self.calls: list[tuple[str, Any]] = []
 
-    def login(self, *, prompt: bool) -> bool:
+    def login(self, *, prompt: bool, verify: bool) -> bool:
         assert not prompt, "it would ask at the terminal"
+        assert not verify, "it would call a server that is away a wrong key"
         return self.logged_in
 
     def Settings(self, **settings: Any) -> dict[str, Any]:
         return settings
 
     def init(self, **given: Any) -> "Wandb":
-        if not self.right_key:
-            raise AuthenticationError("API key is wrong")
+        if self.in_use:
+            raise RuntimeError("the run is in use")
+        if self.fails:
+            self.in_use = True
+            raise self.fails.pop(0)
         self.calls.append(("init", given))
         return self
+
+    def teardown(self) -> None:
+        self.in_use = False
 
     def define_metric(self, name: str, **given: Any) -> None:
         self.calls.append(("define_metric", (name, given)))
@@ -50,6 +70,7 @@ class Wandb(ModuleType):
         if "bad" in values:
             raise ValueError("no bad")
         self.calls.append(("log", values))
+        self.logged.set()
 
     def finish(self) -> None:
         self.calls.append(("finish", None))
@@ -58,7 +79,8 @@ class Wandb(ModuleType):
 @pytest.fixture(autouse=True)
 def wandb_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = ModuleType("wandb.errors")
-    monkeypatch.setattr(errors, "AuthenticationError", AuthenticationError, raising=False)
+    for error in (CommError, AuthenticationError, UsageError):
+        monkeypatch.setattr(errors, error.__name__, error, raising=False)
     monkeypatch.setitem(sys.modules, "wandb.errors", errors)
 
 
@@ -172,12 +194,39 @@ def test_wandb_without_a_key_loses_all_and_says_why(tmp_path: Path, monkeypatch:
     assert logger.denial == "there is no key: set WANDB_API_KEY in the driver's environment"
 
 
-def test_wandb_with_a_wrong_key_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", Wandb(right_key=False))
+@pytest.mark.parametrize(
+    ("error", "to_do"),
+    [
+        (AuthenticationError("too short"), "it does not take the job's key: set WANDB_API_KEY"),
+        (CommError("resume: returned error 401: {}"), "it does not take the job's key: set WANDB_API_KEY"),
+        (CommError("resume: returned error 404: {}"), "correct training.loggers.wandb, and resume"),
+        (CommError("permission denied"), "may write there and training.loggers.wandb names"),
+        (UsageError("no such project name"), "correct training.loggers.wandb, and resume"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wandb_that_does_not_begin_the_run_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, to_do: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", Wandb(fails=[error]))
     logger = run(tmp_path, {"wandb": {"project": "p"}}, [{}])
     assert logger.denial is not None
-    assert logger.denial.startswith("AuthenticationError: API key is wrong: it does not take the job's key")
-    assert "WANDB_API_KEY" in logger.denial
+    assert logger.denial.startswith(f"{type(error).__name__}: {error}: ") and to_do in logger.denial
+
+
+@pytest.mark.parametrize("error", [CommError("deadline exceeded, HTTP 503"), OSError("its process is gone")])
+def test_wandb_that_is_away_is_asked_again_soon_and_begins_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("rljob_runtime.trace.loggers.backlog._FIRST_PAUSE", 0.0)
+    wandb = Wandb(fails=[error])
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    config = Loggers.model_validate({"wandb": {"project": "p"}, "timeoutSeconds": SECONDS})
+    (logger,) = open_loggers(config, "math", tmp_path)
+    logger.send(0, 1000.0, {"a": 1.0})
+    assert wandb.logged.wait(SECONDS)
+    close_all([logger], SECONDS)
+    assert (logger.failures, logger.lost, logger.denial) == (1, 0, None)
 
 
 @pytest.mark.parametrize(
