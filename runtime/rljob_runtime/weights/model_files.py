@@ -177,13 +177,15 @@ def folder_parameters(folder: Path) -> int:
 def loading(folder: Path) -> Iterator[None]:
     """What transformers raises over a model that it cannot load becomes `UnsupportedModel`; an error of the
     disk, or a folder that is gone, stays as it is, for the next try may find it whole."""
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
+    content = (ValueError, KeyError, TypeError, ImportError, SafetensorError, StrictDataclassError)
     try:
         yield
     except UnsupportedModel:
         raise
-    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError) as error:
+    except (OSError, *content) as error:
         # Errors of the system have a number; what transformers raises over the content has none.
         if getattr(error, "errno", None) is not None or not folder.is_dir():
             raise

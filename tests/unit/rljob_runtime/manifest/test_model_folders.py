@@ -11,9 +11,10 @@ from rljob_api.model import RandomExperts
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.checks import model_parameters, random_parameters
 from rljob_runtime.manifest.load import read
+from rljob_runtime.manifest.model_trial import check_computation
 from rljob_runtime.weights.model_files import ModelFolderError, folder_parameters, loading, read_config
 from tests.support.jobs import job
-from tests.support.runtime.manifest_files import make
+from tests.support.runtime.manifest_files import config, make
 
 
 def test_parameters_of_a_folder(tmp_path):
@@ -143,6 +144,13 @@ def test_what_a_model_that_does_not_load_is(tmp_path, error, refused):
         raise error
     with pytest.raises(type(error)), loading(tmp_path / "gone"):
         raise error
+
+
+def test_a_model_whose_config_has_a_value_of_another_kind_is_refused(tmp_path):
+    """Of that transformers raises what is no ValueError."""
+    (tmp_path / "config.json").write_bytes(config("qwen3", vocab_size="many"))
+    with pytest.raises(UnsupportedModel, match=r"does not load: .*vocab_size.*expected int, got str"):
+        check_computation(tmp_path, 8)
 
 
 def test_a_model_that_does_not_load_over_its_generation_config_says_so(tmp_path):
