@@ -57,10 +57,10 @@ def data_fields(answers: Answers, base: Path) -> list[str]:
 
 
 def _model(model: str, base: Path) -> tuple[int | None, list[str]]:
-    from rljob_runtime.weights.model_files import ModelFolderError, read_config
+    from rljob_runtime.weights.model_files import ModelFolderError, read_config, text_part
 
     try:
-        found = read_config(base / model).get("max_position_embeddings")
+        found = text_part(read_config(base / model)).get("max_position_embeddings")
     except ModelFolderError as error:
         return None, [f"--model {model}: {str(error).rstrip('.')}"]
     return found if isinstance(found, int) and found > 1 else None, []

@@ -87,15 +87,15 @@ def _sizes(training: Training, config: dict[str, object], vocabulary_size: int |
     if isinstance(known, int) and vocabulary_size is not None and known < vocabulary_size:
         yield Problem(
             _TEACHER,
-            f"has {known} tokens (vocab_size in its config.json), and the policy may draw {vocabulary_size}: "
-            "the teacher must have as many at least",
+            f"has {known} tokens (vocab_size in its config.json, or by default), and the policy may draw "
+            f"{vocabulary_size}: the teacher must have as many at least",
         )
     longest, limit = training.longest_sample_tokens, config.get("max_position_embeddings")
     if isinstance(limit, int) and longest > limit:
         yield Problem(
             _TEACHER,
-            f"takes samples of {limit} tokens at most (max_position_embeddings in its config.json), and "
-            f"data.maxPromptTokens + rollout.maxResponseTokens is {longest}",
+            f"takes samples of {limit} tokens at most (max_position_embeddings in its config.json, or by "
+            f"default), and data.maxPromptTokens + rollout.maxResponseTokens is {longest}",
         )
     if (why := unfit(training.parallel.tensor_parallel, config)) is not None:
         yield Problem(_TEACHER, f"cannot be split as the policy is: {why}")

@@ -196,7 +196,8 @@ def _check_tokenizer(
 
 
 def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
-    """Tokens that the model knows; None where it is made to fit the tokenizer."""
+    """Tokens that the model knows; None where it is made to fit the tokenizer, and where its folder cannot be
+    read: that is told, and until it is mended tokens are compared with the tokenizer's alone."""
     random = job.spec.training.model.random
     if random is not None:
         return random.vocabulary_size
@@ -237,5 +238,5 @@ def _check_length(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(
             (*_TRAINING, "rollout", "maxResponseTokens"),
             f"data.maxPromptTokens + rollout.maxResponseTokens is {longest}, above the model's "
-            f"max_position_embeddings ({limit} in its config.json)",
+            f"max_position_embeddings ({limit} in its config.json, or by default)",
         )

@@ -23,6 +23,11 @@ INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _CONFIG = "config.json"
 _GENERATION = "generation_config.json"
+_SIZES = (
+    "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads", "head_dim",
+)  # fmt: skip
+"""Of a model, which a job is compared with."""
 
 
 class ModelFolderError(UnsupportedModel):
@@ -32,8 +37,8 @@ class ModelFolderError(UnsupportedModel):
 def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
     """The folder's config.json, empty where it says nothing of use, and all that is wrong with the folder:
     weights that are missing or cut short, weights that are quantized, a model that cannot be trained. Of a
-    model with parts for more than text it says what the part for text is. Imports transformers, which takes
-    seconds."""
+    model with parts for more than text it says what the part for text is; sizes that it leaves out are those
+    that transformers takes. Imports transformers, which takes seconds."""
     config: dict[str, Any] = {}
     wrong: list[ModelFolderError] = []
     try:
@@ -54,8 +59,23 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
             check(folder, config)
         except ModelFolderError as error:
             wrong.append(error)
+    left_out = {} if wrong else _left_out(folder)
     # The kind of model stays that of the whole, by which transformers finds it.
-    return text_part(config) | {"model_type": config["model_type"]}, wrong
+    return left_out | text_part(config) | {"model_type": config["model_type"]}, wrong
+
+
+def _left_out(folder: Path) -> dict[str, Any]:
+    """What transformers takes for each of `_SIZES` in the part for text, as a config.json may leave out what
+    is as by default, and families have names of their own. Without those that a family does not have;
+    nothing where the file cannot be read so, which is told by whatever loads it."""
+    from transformers import AutoConfig
+
+    try:
+        with loading(folder):
+            text = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+    except UnsupportedModel:
+        return {}
+    return {name: size for name in _SIZES if (size := getattr(text, name, None)) is not None}
 
 
 def text_part(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,10 +228,18 @@ def test_new_refuses_what_cannot_be(capsys, monkeypatch, flags, words):
     assert capsys.readouterr().err == f"{words}\n"
 
 
-def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "qwen3", "max_position_embeddings": 128},
+        {"model_type": "gemma3", "text_config": {"max_position_embeddings": 128}},
+    ],
+    ids=lambda config: config["model_type"],
+)
+def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypatch, config):
     monkeypatch.setattr(sys, "stdin", StringIO())
     (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "config.json").write_text('{"model_type": "qwen3", "max_position_embeddings": 128}')
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
     (tmp_path / "m" / "model.safetensors").touch()
     output = tmp_path / "job.yaml"
     assert main(["new", "--task", "math", "--model", "m", "--data", "d.jsonl", "--output", str(output)]) == 0

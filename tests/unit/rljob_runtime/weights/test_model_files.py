@@ -5,12 +5,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rljob_runtime.weights.model_files import examine
 from tests.support.runtime.manifest_files import make
 
 _TRANSFORMERS = {
-    "__init__.py": "import gc\nprint(gc.isenabled())\n__version__ = '0'\nCONFIG_MAPPING = {'qwen3': None}\n",
+    "__init__.py": (
+        "import gc\nprint(gc.isenabled())\n__version__ = '0'\nCONFIG_MAPPING = {'qwen3': None}\n"
+        "class AutoConfig:\n    def from_pretrained(*_, **given): raise ValueError\n"
+    ),
     "models/__init__.py": "",
     "models/auto/__init__.py": "",
     "models/auto/modeling_auto.py": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = {'qwen3': None}\n",
@@ -35,6 +41,36 @@ def test_no_garbage_is_collected_while_transformers_is_imported(tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert told.stdout.splitlines() == ["False", "[]", "True"]
+
+
+_SIZES = {"vocab_size": 100, "max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("config", "vocabulary", "longest"),
+    [
+        ({"model_type": "qwen3", **_SIZES}, 100, 64),
+        ({"model_type": "qwen3"}, 151_936, 32_768),
+        # Under a name of its family's own.
+        ({"model_type": "gpt2", "n_positions": 64}, 50_257, 64),
+        ({"model_type": "gemma3", "vision_config": {}, "text_config": _SIZES}, 100, 64),
+        ({"model_type": "gemma3", "vision_config": {}, "text_config": {}}, 262_208, 131_072),
+        # Its positions are computed, and have no end.
+        ({"model_type": "bloom"}, 250_880, None),
+        # What cannot be read is told by what loads it.
+        ({"model_type": "qwen3", "hidden_size": "wide"}, None, None),
+    ],
+    ids=str,
+)
+def test_sizes_that_config_json_leaves_out_are_those_that_transformers_takes(
+    tmp_path: Path, config: dict[str, Any], vocabulary: int | None, longest: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    make(tmp_path / "model.safetensors")
+    found, wrong = examine(tmp_path)
+    assert wrong == []
+    sizes = found.get("vocab_size"), found.get("max_position_embeddings")
+    assert (*sizes, found["model_type"]) == (vocabulary, longest, config["model_type"])
 
 
 def test_of_a_model_that_sees_images_too_the_part_for_text_is_told(tmp_path: Path) -> None:
