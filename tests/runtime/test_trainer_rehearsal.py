@@ -2,6 +2,7 @@
 be compiled."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,25 @@ def test_passes_are_rehearsed_where_they_are_compiled(
         assert len(made) == expected
 
 
+@dataclass(frozen=True)
+class CompiledSteps:
+    """Two steps after a rehearsal."""
+
+    seconds: float
+    """In which they compiled something."""
+    why: list[str]
+    trained: tuple[list[StepMetrics], Weights]
+    open_numbers: set[str]
+    """As of `compiled_quickly`."""
+
+
 def _compiled_in_steps(
     rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any]
-) -> tuple[float, list[str], tuple[list[StepMetrics], Weights]]:
-    """Seconds in which two steps after a rehearsal compiled something, why, and what came of them."""
+) -> CompiledSteps:
     job = trainer_job(**changes, ranks=world_size)
     with (
         pytest.MonkeyPatch.context() as patch,
-        compiled_quickly(),
+        compiled_quickly() as open_numbers,
         worker(job, folder, rank, world_size, store, own_device=True) as trainer,
     ):
         rehearsed: float = trainer._compilations()
@@ -108,7 +120,7 @@ def _compiled_in_steps(
             for step in range(2)
         ]
         weights = {name: value.float().numpy() for name, value in trainer.weights()}
-        return trainer._compilations() - rehearsed, why, (metrics, weights)
+        return CompiledSteps(trainer._compilations() - rehearsed, why, (metrics, weights), open_numbers)
 
 
 def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
@@ -129,16 +141,18 @@ def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
 def test_steps_compile_nothing_that_was_not_rehearsed(
     ranks: RankProcesses, tmp_path: Path, count: int, learned: dict[str, Any], parallel: dict[str, Any]
 ) -> None:
-    """Of one rank and shared. They train what one rank trains whose layers are not compiled."""
+    """Of one rank and shared. They train what one rank trains whose layers are not compiled. Numbers that a
+    model's modules have are what they are, also where the modules are sharded."""
     # As wide as a full pass has tokens, which are two sizes nevertheless.
     changes = settings(learned, 64, model={"hiddenSize": 64})
     folder = model_folder(trainer_job(**changes), tmp_path / "model")
     plain = ranks.run(1, train, folder, changes)[0]
     changes["compute"] = {"compile": True}
     changes["parallel"] |= parallel
-    for seconds, why, trained in ranks.run(count, _compiled_in_steps, folder, changes):
-        assert (seconds, why) == (0.0, [])
-        assert_same(trained, plain)
+    for found in ranks.run(count, _compiled_in_steps, folder, changes):
+        assert (found.seconds, found.why) == (0.0, [])
+        assert_same(found.trained, plain)
+        assert found.open_numbers == set()
 
 
 def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folder: Path) -> int:

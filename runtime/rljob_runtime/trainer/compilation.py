@@ -84,6 +84,9 @@ def compile_layers(model: Any) -> None:
     # It takes seconds to import, which only what compiles needs to spend.
     from torch._inductor import list_options
 
+    # By itself torch takes numbers that modules have, as the size of a head, for open sizes too where the
+    # modules are sharded: a hundred conditions more for each layer, of which it reasons for most of the time.
+    torch._dynamo.config.skip_fsdp_guards = False
     options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name in list_options()}
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
