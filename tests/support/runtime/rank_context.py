@@ -12,12 +12,20 @@ from unittest.mock import patch
 
 import torch
 
+_IMPORTED = [
+    # What torch.compile imports when it is used first, of which processes of whole runs have no need.
+    "functorch.compile",
+    "torch._inductor.compile_fx",
+    # The last: it keeps garbage collections from all that is imported by then.
+    "tests.support.runtime.rank_imports",
+]
+
 
 def rank_context() -> ForkServerContext:
     """The context whose processes are ranks."""
     # Not fork: torch's threads do not survive it.
     context = multiprocessing.get_context("forkserver")
-    imported = [] if torch.cuda.device_count() else ["tests.support.runtime.rank_imports"]
+    imported = [] if torch.cuda.device_count() else _IMPORTED
     context.set_forkserver_preload(imported)
     # The server keeps the environment that it starts with, and a vLLM engine of this process has left
     # what turns torch.compile off.
