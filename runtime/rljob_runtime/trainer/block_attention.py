@@ -8,11 +8,12 @@ in the sum alone, for its value is 0:
     dc = p (do v - do . o)    ds = dc (1 - (c / cap)^2)    dk = -sum over queries of exp(k - L) (do . o)
 
 Guarantees: scores are computed in float32 (float64 for float64 queries); of no more than `_SCORES` are there
-copies at a time, or those of one query in each head and sample, forward and backward; the backward pass
-computes them again. Operators of torch alone, which every device has.
+copies at a time, or those of one query in each head, sample and piece, forward and backward; the backward
+pass computes them again; of a sample of many windows no more than twice a window's are computed for a query.
+Operators of torch alone, which every device has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -48,8 +49,19 @@ def in_blocks(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, r
     return found.view(*query.shape[:3], value.shape[-1])
 
 
+class _Part(NamedTuple):
+    """Queries whose keys are few beside all of them, as pieces with as many queries and keys each."""
+
+    pieces: int
+    rows: slice
+    """Of the queries."""
+    seen: slice
+    """Of the keys. Each piece has as many of its own as it has queries, and before them those that reach back
+    from its first query, which are the last ones of the piece before."""
+
+
 class _Block(NamedTuple):
-    """Some queries, the keys that they see, and how much; shapes begin with (samples * shared heads, …)."""
+    """Some queries of a part, the keys that they see, and how much; shapes begin with (… * pieces, …)."""
 
     rows: slice
     """Of the queries."""
@@ -69,13 +81,16 @@ class _Blocks(Function):
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         sums = q.new_empty(q.shape[:3], dtype=wide_format(q))
         sunk = None if sinks is None else sinks[..., None].to(sums.dtype).expand(sums.shape)
-        for block in _blocks(q, k, rule):
-            total = block.capped.logsumexp(-1)
-            if sunk is not None:
-                total = torch.logaddexp(total, _of_rows(sunk, block))
-            p = (block.capped - total[..., None]).exp_().to(v.dtype)
-            _put(out, block, _product(p, v[:, block.seen]))
-            _put(sums, block, total)
+        for part in _parts(q.shape[2], k.shape[1], rule.window):
+            own_q, own_k, own_v = _queries_of(q, part), _keys_of(k, part), _keys_of(v, part)
+            own_sunk = None if sunk is None else _queries_of(sunk, part)
+            for block in _blocks(own_q, own_k, rule):
+                total = block.capped.logsumexp(-1)
+                if own_sunk is not None:
+                    total = torch.logaddexp(total, _of_rows(own_sunk, block.rows))
+                p = (block.capped - total[..., None]).exp_().to(v.dtype)
+                _put(_queries_of(out, part), block.rows, _product(p, own_v[:, block.seen]))
+                _put(_queries_of(sums, part), block.rows, total)
         ctx.rule = rule
         ctx.save_for_backward(q, k, v, sinks, out, sums)
         return out
@@ -88,32 +103,99 @@ class _Blocks(Function):
         along = (slope.to(sums.dtype) * out).sum(-1)
         to_q = torch.empty_like(q)
         to_k, to_v = (torch.zeros_like(each, dtype=sums.dtype) for each in (k, v))
-        for block in _blocks(q, k, ctx.rule):
-            above = _of_rows(slope, block)
-            p = (block.capped - _of_rows(sums, block)[..., None]).exp_()
-            to_v[:, block.seen] += _product(p.to(v.dtype).mT, above)
-            to_s = p.mul_(_product(above, v[:, block.seen].mT) - _of_rows(along, block)[..., None])
-            if block.tanh is not None:
-                to_s *= 1 - block.tanh.square()
-            to_s = to_s.mul_(_scaling(q, ctx.rule)).to(q.dtype)
-            _put(to_q, block, _product(to_s, k[:, block.seen]))
-            to_k[:, block.seen] += _product(to_s.mT, _of_rows(q, block))
+        for part in _parts(q.shape[2], k.shape[1], ctx.rule.window):
+            own = [_queries_of(each, part) for each in (q, slope, sums, along, to_q)]
+            keys = _keys_of(k, part), _keys_of(v, part)
+            found = _part_backward(own, keys, ctx.rule)
+            for total, each in zip((to_k, to_v), found, strict=True):
+                _add_keys(total, part, each)
         to_sinks = None
         if sinks is not None:
             to_sinks = -((sinks[..., None] - sums).exp() * along).sum(-1).to(sinks.dtype)
         return to_q, to_k.to(k.dtype), to_v.to(v.dtype), to_sinks, None
 
 
+def _part_backward(own: Sequence[Tensor], keys: tuple[Tensor, Tensor], rule: Rule) -> tuple[Tensor, Tensor]:
+    """The gradients of a part's keys and values, in the format of sums. `own`: its queries, the slope, sums,
+    do . o, and where the gradients of its queries are put."""
+    q, slope, sums, along, to_q = own
+    k, v = keys
+    to_k, to_v = (torch.zeros_like(each, dtype=sums.dtype) for each in keys)
+    for block in _blocks(q, k, rule):
+        above = _of_rows(slope, block.rows)
+        p = (block.capped - _of_rows(sums, block.rows)[..., None]).exp_()
+        to_v[:, block.seen] += _product(p.to(v.dtype).mT, above)
+        to_s = p.mul_(_product(above, v[:, block.seen].mT) - _of_rows(along, block.rows)[..., None])
+        if block.tanh is not None:
+            to_s *= 1 - block.tanh.square()
+        to_s = to_s.mul_(_scaling(q, rule)).to(q.dtype)
+        _put(to_q, block.rows, _product(to_s, k[:, block.seen]))
+        to_k[:, block.seen] += _product(to_s.mT, _of_rows(q, block.rows))
+    return to_k, to_v
+
+
+def _parts(queries: int, keys: int, window: int | None) -> list[_Part]:
+    """All queries. Those that see a whole window are cut into pieces of as many, which are computed side by
+    side: of a window's keys and those of the next one half are seen, in each piece."""
+    before = keys - queries
+    whole = _Part(1, slice(0, queries), slice(0, keys))
+    if window is None:
+        return [whole]
+    # The first query that sees a whole window.
+    start = max(0, window - 1 - before)
+    pieces = (queries - start) // window
+    if pieces < 2:
+        return [whole]
+    end, reach = start + pieces * window, before - window + 1
+    parts = [
+        _Part(1, slice(0, start), slice(0, before + start)),
+        _Part(pieces, slice(start, end), slice(reach + start, before + end)),
+        _Part(1, slice(end, queries), slice(reach + end, keys)),
+    ]
+    return [part for part in parts if part.rows.start < part.rows.stop]
+
+
+def _queries_of(values: Tensor, part: _Part) -> Tensor:
+    """The part's, a view: from shape (…, sharing, queries, …) to (…, pieces, sharing, queries of one, …)."""
+    return _split(values[:, :, part.rows], 2, part.pieces).transpose(1, 2)
+
+
+def _keys_of(values: Tensor, part: _Part) -> Tensor:
+    """The part's: from shape (…, keys, size) to (… * pieces, keys of one, size)."""
+    own = (part.rows.stop - part.rows.start) // part.pieces
+    reached = part.seen.stop - part.seen.start - part.pieces * own
+    return values[:, part.seen].unfold(1, reached + own, own).mT.flatten(0, 1)
+
+
+def _add_keys(total: Tensor, part: _Part, found: Tensor) -> None:
+    """The other way round, added up."""
+    own = (part.rows.stop - part.rows.start) // part.pieces
+    place, found = total[:, part.seen], _split(found, 0, len(total))
+    reached = found.shape[2] - own
+    _split(place[:, reached:], 1, part.pieces).add_(found[:, :, reached:])
+    place[:, :reached].add_(found[:, 0, :reached])
+    if part.pieces > 1:
+        others = _split(place[:, own : part.pieces * own], 1, part.pieces - 1)
+        others[:, :, :reached].add_(found[:, 1:, :reached])
+
+
+def _split(values: Tensor, dimension: int, parts: int) -> Tensor:
+    """A view of a dimension as so many parts, one after the other."""
+    before, count, after = values.shape[:dimension], values.shape[dimension], values.shape[dimension + 1 :]
+    return values.view(*before, parts, count // parts, *after)
+
+
 def _blocks(q: Tensor, k: Tensor, rule: Rule) -> Iterator[_Block]:
-    queries, keys = q.shape[2], k.shape[1]
-    size = max(1, _SCORES // (q.shape[0] * q.shape[1] * keys))
+    """Of a part's queries, (…, pieces, sharing, queries of one, size)."""
+    queries, keys = q.shape[3], k.shape[1]
+    size = max(1, _SCORES // (len(k) * q.shape[2] * keys))
     for start in range(0, queries, size):
         rows = slice(start, min(queries, start + size))
         # The last key that the block's first query sees.
         own = keys - queries + start
         first = 0 if rule.window is None else max(0, own - rule.window + 1)
         seen = slice(first, keys - queries + rows.stop)
-        c = _product(q[:, :, rows].flatten(1, 2), k[:, seen].mT).mul_(_scaling(q, rule))
+        c = _product(_of_rows(q, rows), k[:, seen].mT).mul_(_scaling(q, rule))
         tanh = None
         if rule.cap is not None:
             tanh = c.div_(rule.cap).tanh_()
@@ -122,7 +204,7 @@ def _blocks(q: Tensor, k: Tensor, rule: Rule) -> Iterator[_Block]:
         visible = visible.tril(own - first)
         if rule.window is not None:
             visible &= ~visible.tril(own - first - rule.window)
-        c.masked_fill_(~visible.repeat(q.shape[1], 1), float("-inf"))
+        c.masked_fill_(~visible.repeat(q.shape[2], 1), float("-inf"))
         yield _Block(rows, seen, c, tanh)
 
 
@@ -130,14 +212,15 @@ def _scaling(q: Tensor, rule: Rule) -> float:
     return q.shape[-1] ** -0.5 if rule.scaling is None else rule.scaling
 
 
-def _of_rows(values: Tensor, block: _Block) -> Tensor:
-    """Those of the block's queries: from shape (…, sharing, queries, …) to (…, sharing * rows, …)."""
-    return values[:, :, block.rows].flatten(1, 2)
+def _of_rows(values: Tensor, rows: slice) -> Tensor:
+    """Some of a part's queries: from shape (…, pieces, sharing, queries of one, …) to (… * pieces, sharing *
+    rows, …)."""
+    return values[:, :, :, rows].flatten(2, 3).flatten(0, 1)
 
 
-def _put(values: Tensor, block: _Block, found: Tensor) -> None:
+def _put(values: Tensor, rows: slice, found: Tensor) -> None:
     """The other way round."""
-    place = values[:, :, block.rows]
+    place = values[:, :, :, rows]
     place.copy_(found.view(place.shape))
 
 

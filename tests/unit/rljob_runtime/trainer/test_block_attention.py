@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from rljob_runtime.trainer import block_attention
 from rljob_runtime.trainer.block_attention import Rule, in_blocks
@@ -59,6 +60,16 @@ def test_results_and_gradients_against_the_formula(
             results.append([found, *torch.autograd.grad((found * slope).sum(), of)])
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(("queries", "keys", "window"), [(512, 512, 16), (500, 700, 16), (100, 100, 50)])
+def test_no_more_than_twice_the_keys_of_a_window_are_looked_at(queries: int, keys: int, window: int) -> None:
+    """However many scores are held: a block of as many queries as those allow would look at all keys."""
+    query, key, value = (each.detach() for each in drawn(queries, keys)[:3])
+    with FlopCounterMode(display=False) as counted:
+        in_blocks(query, key, value, None, Rule(None, window, None))
+    of_window = 2 * SAMPLES * HEADS * queries * window * (SIZE + WIDTH)
+    assert counted.get_total_flops() <= 2 * of_window
 
 
 def test_scores_of_bfloat16_are_not_rounded() -> None:
