@@ -1,4 +1,4 @@
-"""What a manifest refers to: model folders, tokenizers, data and rewards that are missing or do not fit."""
+"""What a manifest refers to: model folders, tokenizers and data that are missing or do not fit."""
 
 import string
 import sys
@@ -10,13 +10,12 @@ from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from tests.support.jobs import REMOVED, job
+from tests.support.runtime.checked_jobs import check_is_named
 from tests.support.runtime.manifest_files import make
 
 COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
 GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
 GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
-LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
-OWN = "tests.support.runtime.own_objective"
 PAIRS = {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 2}
 MATH = "rljob_runtime.rewards.math:math_answer"
 
@@ -293,73 +292,6 @@ def mixed(other, **more):
             ["num_attention_heads 4 and num_key_value_heads 2", "set one of 1, 2"],
         ),
         (
-            [],
-            {"training.reward.function": "rljob_runtime.rewards.tasks:coppy"},
-            "spec.training.reward.function",
-            ["coppy", "copy"],
-        ),
-        (
-            [],
-            {"training.reward.arguments": {"overrun_penalti": 1}},
-            "spec.training.reward.arguments.overrun_penalti",
-            ['tasks:copy" has no argument overrun_penalti. Did you mean overrun_penalty? It takes: overrun'],
-        ),
-        ([], {"training.reward.function": "nowhere:f"}, "spec.training.reward.function", ["nowhere"]),
-        ([], {LOSS: {"function": f"{OWN}:clip"}, ADVANTAGE: {"function": f"{OWN}:ranks"}}, None, None),
-        ([], {LOSS: {"function": "nowhere:f"}}, f"spec.{LOSS}.function", ["no module nowhere", "beside"]),
-        (
-            [],
-            {LOSS: {"function": f"{OWN}:clip", "arguments": {"hihg": 1}}},
-            f"spec.{LOSS}.arguments.hihg",
-            ["Did you mean high"],
-        ),
-        ([], {LOSS: {"function": f"{OWN}:never_finite"}}, f"spec.{LOSS}.function", ["not finite"]),
-        (
-            [],
-            {ADVANTAGE: {"function": f"{OWN}:by_variance"}},
-            f"spec.{ADVANTAGE}.function",
-            ["not finite for group 2"],
-        ),
-        (["mine.py"], {"training.reward.function": "mine:score"}, None, None),
-        (
-            [],
-            {"training.reward": {"functions": [COPY, {**COPY, "name": "b", "function": "nowhere:f"}]}},
-            "spec.training.reward.functions[1].function",
-            ["nowhere"],
-        ),
-        (
-            [],
-            {"training.reward": {"functions": [COPY, {**COPY, "name": "b", "arguments": {"x": 1}}]}},
-            "spec.training.reward.functions[1].arguments.x",
-            ["has no argument x"],
-        ),
-        (
-            [],
-            {"training.reward": {"functions": [COPY], "arguments": {"x": 1}}},
-            "spec.training.reward.arguments.x",
-            ["has no argument x"],
-        ),
-        ([], {"training.reward": {"functions": [COPY, {**COPY, "name": "b"}]}}, None, None),
-        (
-            ["good.jsonl"],
-            {"training.data": {**GOOD_DATA, "rewardFields": ["answer", "levle"]}},
-            "spec.training.data.rewardFields[1]",
-            ['field "levle" is absent or null in each row; the rows have prompt, answer'],
-        ),
-        (["good.jsonl"], {"training.data": {**GOOD_DATA, "rewardFields": ["answer"]}}, None, None),
-        (
-            [],
-            {"training.data": {"generated": {"task": "copy"}, "maxPromptTokens": 16, "rewardFields": ["a"]}},
-            "spec.training.data.rewardFields[0]",
-            ['data.generated: field "a" is absent or null in each of the first'],
-        ),
-        (
-            ["good.jsonl"],
-            mixed({**GOOD, "name": "b", "rewardFields": ["levle"]}),
-            "spec.training.data.sources[1].rewardFields[0]",
-            ['field "levle" is absent'],
-        ),
-        (
             ["good.jsonl"],
             mixed({**GOOD, "name": "b"}, answerField="solution"),
             "spec.training.data.answerField",
@@ -392,21 +324,7 @@ def mixed(other, **more):
     ],
 )
 def test_each_thing_is_named(tmp_path, files, changes, path, words):
-    for name in files:
-        made = make(tmp_path / name)
-        if "/" in name.removeprefix("m/"):  # in a folder that says what is special about the file
-            made.rename(made.parent.parent / made.name)
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
-    errors, warnings = check(read(manifest))
-    found = [str(finding) for finding in errors]
-    assert warnings == []
-    if path is None:
-        assert found == []
-        return
-    assert len(found) == 1
-    for word in [f"  {path}: ", *words]:
-        assert word in found[0]
+    check_is_named(tmp_path, files, changes, path, words)
 
 
 def test_independent_mistakes_are_told_together_with_their_lines(tmp_path):
