@@ -1,6 +1,6 @@
 """Layers that are compiled in tests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ def compiled_quickly() -> Iterator[set[str]]:
     compilations = Compilations()
     open_numbers: set[str] = set()
 
-    def without_machine_code(graph: Any, inputs: Sequence[Any], **_: Any) -> Any:
+    def without_machine_code(graph: Any, inputs: list[Any], **_: Any) -> Any:
         for each in inputs:
             if isinstance(each, torch.SymInt):
                 sources = each.node.shape_env.var_to_sources.get(each.node.expr, ())

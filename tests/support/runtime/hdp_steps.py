@@ -249,7 +249,8 @@ def compute_as_given(model: Any) -> None:
             return normed
         kind = type(self).__name__
         above_one = "Gemma" in kind and not kind.startswith(("Gemma3n", "Gemma4"))
-        return normed * (1.0 + self.weight if above_one else self.weight)
+        weight: torch.Tensor = self.weight
+        return normed * (1.0 + weight if above_one else weight)
 
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
