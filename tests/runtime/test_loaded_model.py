@@ -29,15 +29,16 @@ PAIRS: dict[str, Any] = {"pools.trainer.replicas": 2, "training.parallel.tensorP
 SIXES: dict[str, Any] = {"pools.trainer.replicas": 6, "training.parallel.tensorParallel": 6}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = {
     "layers that cannot be computed again": (
-        "ctrl", {}, {"training.model.activationCheckpointing": "full"}, "model.activationCheckpointing",
+        "ctrl", {"hidden_size": 128}, {"training.model.activationCheckpointing": "full"},
+        "model.activationCheckpointing",
         "activationCheckpointing needs layers that can be computed again, which CTRLLMHeadModel of",
     ),
     "the same by the older field": (
-        "jetmoe", {"hidden_size": 128}, {"training.model.gradientCheckpointing": True},
+        "jetmoe", WIDE, {"training.model.gradientCheckpointing": True},
         "model.gradientCheckpointing",
         "gradientCheckpointing needs layers that can be computed again, which JetMoeForCausalLM of",
     ),
-    "the same, and nothing is": ("jetmoe", {"hidden_size": 128}, {}, None, ""),
+    "the same, and nothing is": ("jetmoe", WIDE, {}, None, ""),
     "tensors that are several in memory": (
         "hrm_text", WIDE, {}, "model.path",
         "H_module.layers.0.attn.gqkv_proj.weight is of shape [512, 64] in the *.safetensors, and of shape",
@@ -57,7 +58,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
     ),
     "an adapter beside experts": ("qwen3_moe", WIDE, ADAPTER, None, ""),
     "an adapter for parts of convolutions": (
-        "gpt2", {}, ADAPTER, "adapter.targetModules", "the model has no linear layers",
+        "gpt2", {"hidden_size": 128}, ADAPTER, "adapter.targetModules", "the model has no linear layers",
     ),
     "an adapter": ("olmo2", WIDE, ADAPTER, None, ""),
     "a window that responses pass, with the torch engine": (
@@ -98,10 +99,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str | None, str]] = 
         "DeepseekV3ForCausalLM has experts, and a plan that leaves layers.0.self_attn whole: set 1",
     ),
     "experts of a kind of their own in tensor groups": (
-        "jetmoe", {"hidden_size": 128}, PAIRS, "parallel.tensorParallel", "set 1",
+        "jetmoe", WIDE, PAIRS, "parallel.tensorParallel", "set 1",
     ),
     "a model that does not say what its layers are, compiled": (
-        "ctrl", {}, VLLM | {"training.compute.compile": True}, "compute.compile",
+        "ctrl", {"hidden_size": 128}, VLLM | {"training.compute.compile": True}, "compute.compile",
         "CTRLLMHeadModel has no layers that can be compiled one by one: set training.compute.compile: false",
     ),
 }  # fmt: skip

@@ -25,7 +25,7 @@ _CONFIG = "config.json"
 _GENERATION = "generation_config.json"
 _SIZES = (
     "vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size", "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "head_dim",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "kv_lora_rank", "sliding_window",
 )  # fmt: skip
 """Of a model, which a job is compared with."""
 

@@ -73,6 +73,16 @@ def test_sizes_that_config_json_leaves_out_are_those_that_transformers_takes(
     assert (*sizes, found["model_type"]) == (vocabulary, longest, config["model_type"])
 
 
+@pytest.mark.parametrize(("kind", "field"), [("deepseek_v3", "kv_lora_rank"), ("mistral", "sliding_window")])
+def test_attention_that_is_not_plain_is_told_of_where_config_json_leaves_it_out(
+    tmp_path: Path, kind: str, field: str
+) -> None:
+    """Nobody would take its sizes for those of keys and values."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    make(tmp_path / "model.safetensors")
+    assert examine(tmp_path)[0].get(field)
+
+
 def test_of_a_model_that_sees_images_too_the_part_for_text_is_told(tmp_path: Path) -> None:
     """What was looked for beside `text_config` was not found, and so not compared with the job."""
     text = {"model_type": "gemma3_text", "max_position_embeddings": 64, "vocab_size": 100, "num_experts": 4}
