@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -9,6 +10,15 @@ from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from tests.support.jobs import job
 from tests.support.runtime.manifest_files import make
+
+COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
+GOOD_DATA: dict[str, Any] = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
+GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
+
+
+def mixed(other: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Changes of a job: data of two sources, of which the first is in order."""
+    return {"training.data": {"sources": [GOOD, other], "maxPromptTokens": 16, **more}}
 
 
 def check_is_named(

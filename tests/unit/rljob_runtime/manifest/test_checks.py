@@ -10,12 +10,9 @@ from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from tests.support.jobs import REMOVED, job
-from tests.support.runtime.checked_jobs import check_is_named
+from tests.support.runtime.checked_jobs import COPY, GOOD, GOOD_DATA, check_is_named, mixed
 from tests.support.runtime.manifest_files import make
 
-COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
-GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
-GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 PAIRS = {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 2}
 MATH = "rljob_runtime.rewards.math:math_answer"
 
@@ -24,10 +21,6 @@ MATH = "rljob_runtime.rewards.math:math_answer"
 def _unhurried(monkeypatch):
     """Beside other work it takes seconds to import math-verify."""
     monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
-
-
-def mixed(other, **more):
-    return {"training.data": {"sources": [GOOD, other], "maxPromptTokens": 16, **more}}
 
 
 @pytest.mark.parametrize(

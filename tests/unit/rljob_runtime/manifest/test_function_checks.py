@@ -3,11 +3,8 @@
 import pytest
 
 from rljob_runtime.manifest import reward_trial
-from tests.support.runtime.checked_jobs import check_is_named
+from tests.support.runtime.checked_jobs import COPY, GOOD, GOOD_DATA, check_is_named, mixed
 
-COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
-GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
-GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
 
@@ -16,10 +13,6 @@ OWN = "tests.support.runtime.own_objective"
 def _unhurried(monkeypatch):
     """Beside other work it takes seconds to import math-verify."""
     monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
-
-
-def mixed(other, **more):
-    return {"training.data": {"sources": [GOOD, other], "maxPromptTokens": 16, **more}}
 
 
 @pytest.mark.parametrize(
