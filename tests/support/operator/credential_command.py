@@ -2,12 +2,14 @@
 
 import json
 import os
+import select
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.support.operator.certificates import Pair
 
+_SECONDS = 60.0
 VERSION = "client.authentication.k8s.io/v1"
 _PROGRAM = """#!{python}
 import os, sys
@@ -53,7 +55,9 @@ class Command:
 
     def held(self) -> None:
         """Wait until it waits."""
-        (self._folder / "held").read_text()
+        # What opens it for a writer to come does not wait for one.
+        with open(os.open(self._folder / "held", os.O_RDONLY | os.O_NONBLOCK)) as told:
+            assert select.select([told], [], [], _SECONDS)[0], "nobody has asked the command"
 
     def release(self) -> None:
         """Once it is `held`, let it answer."""
