@@ -1,8 +1,9 @@
-"""Brings a job to where it stood: at its start, after the trainer was lost, with another trainer size.
+"""Brings a job to where it stands: at its start, after the trainer was lost, with another trainer size.
 
 Guarantees:
 - all parts agree afterwards: trainer, queue, kept groups, counts, and the version that engines hold;
-- no group is dispatched before that, and no engine joins with weights of steps that do not count;
+- no group is dispatched before that, and no engine joins with weights of steps that do not count. A new job
+  stands at its beginning before its trainer has started: engines start with the weights that it begins with;
 - each failure of the trainer, its first start included, is charged to one budget: one that keeps failing
   without a checkpoint in between ends the job (`GivenUp`).
 """
@@ -33,23 +34,34 @@ class Recovery:
         self._budget = RestartBudget("the trainer")
         self._beginning = JobState(0, Ledger(), [], GroupCounts(), data)
 
-    async def begin(self, resume: bool) -> JobState:
-        """Start the trainer for the first time; where the job stands: at its beginning, or with `resume` at
-        the newest checkpoint. Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
+    async def begin(self) -> JobState:
+        """A new job, at its beginning; groups may be dispatched from now on. `start` is to follow."""
+        state = self._beginning
+        await self._restore(state, "", send=False)
+        return state
+
+    async def start(self) -> None:
+        """Start the trainer of a new job. Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
+        while True:
+            try:
+                return await self._parts.start_trainer()
+            except TrainerDied as error:
+                await self._failed_start(error)
+
+    async def resume(self) -> JobState:
+        """Start the trainer of a job that goes on; where it stands: at its newest checkpoint, or at its
+        beginning where it has none. Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
         parts = self._parts
         while True:
             try:
                 await parts.start_trainer()
-                state = (await parts.trainer.load() if resume else None) or self._beginning
+                state = await parts.trainer.load() or self._beginning
                 parts.rollouter.counts = state.counts.copy()
-                # Engines start with the job's initial weights, which is what a new job begins with.
+                # Engines start with the job's initial weights, which is what its beginning has.
                 await self._restore(state, "job resumed", send=state is not self._beginning)
                 return state
             except TrainerDied as error:
-                self._budget.failed(str(error))
-                parts.say(f"{error}; the trainer is started again")
-                # Before pods are looked for: the table may still show a node that went with its rank.
-                await parts.placement.drop_lost()
+                await self._failed_start(error)
 
     async def trainer_lost(self, error: TrainerDied) -> JobState:
         """Bring the trainer back from the newest checkpoint; the engines stay up. Where the job stands then.
@@ -92,10 +104,17 @@ class Recovery:
         """The trainer did its work: its next failure is not one in a row."""
         self._budget.worked()
 
+    async def _failed_start(self, error: TrainerDied) -> None:
+        """The first start has failed: it may be tried again. Raises `GivenUp`."""
+        self._budget.failed(str(error))
+        self._parts.say(f"{error}; the trainer is started again")
+        # Before pods are looked for: the table may still show a node that went with its rank.
+        await self._parts.placement.drop_lost()
+
     async def _restore(self, state: JobState, reason: str, send: bool) -> None:
-        """Bring queue, kept groups, counts and engines to `state`; the trainer is there already, and no group
-        is under way. `reason` is counted for each group that is given up. `send`: whether the engines may
-        hold other weights than the trainer. Dispatch begins when all of it is done."""
+        """Bring queue, kept groups, counts and engines to `state`, where the trainer is already, or will
+        start; no group is under way. `reason` is counted for each group that is given up. `send`: whether the
+        engines may hold other weights than the trainer. Dispatch begins when all of it is done."""
         parts = self._parts
         # Without the groups that have no reward: after an outage of the judge they would only end the job
         # once more. Their prompts are generated and scored again.

@@ -1,12 +1,15 @@
 """One run of a job on its parts, from the first start of the trainer to the last step or a stop.
 
 Guarantees:
+- engines of a new job generate as soon as they are there, while its trainer starts;
 - a lost trainer is brought back from the newest checkpoint (`driver.recovery`), and the run goes on;
 - what the RLJob asks for while the job runs is done: other sizes of the pools, a stop when it is suspended or
   deleted; the site's status draft says how far.
 """
 
+import asyncio
 import logging
+import math
 from pathlib import Path
 
 from rljob_api import RLJob
@@ -18,6 +21,7 @@ from rljob_runtime.driver.rank_calls import TrainerDied
 from rljob_runtime.driver.recovery import Recovery
 from rljob_runtime.driver.stop import Standing
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.trainer.checkpoint import folder_of, newest, step_of
 from rljob_runtime.trainer.step_metrics import StepMetrics
 
@@ -59,6 +63,8 @@ class Session:
         self._recovery = Recovery(settings, data, parts)
         self._began = False
         """Whether it is known where the job stands."""
+        self._rolling: asyncio.Task[None] | None = None
+        """Generates; None before it begins to."""
         self._loop: TrainingLoop | None = None
         """The loop that trains, which is told of a stop; None before the first."""
 
@@ -87,18 +93,20 @@ class Session:
         # From here on, since a stop or another size may be asked for while pods are waited for.
         following = parts.spawn(self._follow())
         try:
-            state = await self._recovery.begin(resume)
+            state = await self._recovery.resume() if resume else await self._begin_anew()
             self.steps_done = self.checkpoint_step = state.step
             self._began = True
             self._observer.begins(parts, state.step)
+            if self._rolling is None:
+                self._rolling = parts.spawn(self._roll())
             await parts.fleet.started(lambda: parts.stop.asked)
-            rolling = parts.spawn(parts.rollouter.run())
-            try:
-                await self._train(state.step)
-            finally:
-                rolling.cancel()
+            parts.rollouter.waits_from = parts.events.clock()
+            await self._train(state.step)
         except StopAsked:
             log.info("stopped while waiting for pods")
+        finally:
+            if self._rolling is not None:
+                self._rolling.cancel()
         # Where this is not reached the error ends the task too, through the group that it was spawned in.
         following.cancel()
         # With all steps done the job is complete, and not suspended.
@@ -107,6 +115,21 @@ class Session:
         # The report, which is begun next, reads what was recorded from its files.
         parts.flush_records()
         self._observer.trained()
+
+    async def _begin_anew(self) -> JobState:
+        """Start the trainer of a new job, while its engines generate for it."""
+        parts = self._parts
+        state = await self._recovery.begin()
+        # What engines wait for until the trainer is there, no bound makes them wait for.
+        parts.rollouter.waits_from = math.inf
+        self._rolling = parts.spawn(self._roll())
+        await self._recovery.start()
+        return state
+
+    async def _roll(self) -> None:
+        """Generate, once the engines are there, until cancelled."""
+        await self._parts.fleet.started(lambda: self._parts.stop.asked)
+        await self._parts.rollouter.run()
 
     async def _follow(self) -> None:
         """Do what the RLJob asks for while the job runs, until cancelled."""

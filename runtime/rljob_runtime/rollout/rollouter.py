@@ -12,6 +12,7 @@ Guarantees:
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
@@ -86,6 +87,9 @@ class Rollouter:
         # By name: whoever restores a job sets other counts.
         self.responder = Responder(pool, events, lambda: self.counts, sibling_texts(settings.speculation))
         """Generates single responses."""
+        self.waits_from = -math.inf
+        """Since when engines with room wait for admission, and not for the trainer's start; by the events'
+        clock."""
         self._wake = asyncio.Event()
         """Set when admission may have another answer than before."""
         self._on_hold = False
@@ -122,8 +126,7 @@ class Rollouter:
             placed = not self._on_hold and not more and self.pool.decide()
             self._division.look(self.pool.division, self.pool.step)
             if dispatched and held_since is not None:
-                waited = self._events.clock() - held_since
-                self._events.add("admission_wait", self.pool.step, held_since, waited)
+                self._waited(held_since)
             if dispatched or self._on_hold:
                 held_since = None
             # Engines have room, and admission lets no prompt begin: that time is recorded.
@@ -133,6 +136,12 @@ class Rollouter:
                 # There may be more to dispatch: in the next turn of the loop, so that others have theirs.
                 asyncio.get_running_loop().call_soon(self._wake.set)
             await self._wake.wait()
+
+    def _waited(self, since: float) -> None:
+        """Engines had room `since` then, and admission let no prompt begin until now."""
+        began, now = max(since, self.waits_from), self._events.clock()
+        if began < now:
+            self._events.add("admission_wait", self.pool.step, began, now - began)
 
     @property
     def steps_left(self) -> int:

@@ -220,6 +220,41 @@ def test_another_trainer_size_begins_between_two_steps(
         assert "the trainer goes on from step" in session.said[-1] or "2 workers" in session.said[-1]
 
 
+@pytest.mark.parametrize("at", [[], [("start", 1)]], ids=["", "lost at its start"])
+def test_a_new_job_generates_while_its_trainer_starts(at: list[tuple[str, int]]) -> None:
+    """Its engines begin with the weights that the trainer will begin with; nothing is generated twice."""
+    ended: list[float] = []
+
+    async def script(session: LosingSession) -> None:
+        await session.losable.stepped.until(lambda: session.losable.steps > 0, 1e6)
+        ended.append(asyncio.get_running_loop().time())
+
+    seconds = {"step": 2.0, "start": 100.0}
+    session = run_losing(Losses(at=at, seconds=seconds, script=script))
+    # A start that dies does so at its half.
+    assert ended == [pytest.approx(100.0 + 50.0 * len(at) + 2.0, abs=0.1)]
+    assert session.rollouter.counts.cancelled == {} and len(session.losable.trained) == 12
+    assert max(session.losable.ages) <= 2
+
+
+def test_what_engines_wait_for_while_the_trainer_starts_is_no_wait_for_admission() -> None:
+    """Advice goes by such waits: a larger bound would shorten no start."""
+    waits: list[float] = []
+
+    async def script(session: LosingSession) -> None:
+        add = session.events.add
+
+        def noted(event: str, step: int, start: float, duration: float, **extra: Any) -> None:
+            if event == "admission_wait":
+                waits.append(duration)
+            add(event, step, start, duration, **extra)
+
+        session.events.add = noted  # type: ignore[method-assign]
+
+    run_losing(Losses(seconds={"step": 2.0, "start": 100.0}, max_staleness=0, script=script))
+    assert waits and max(waits) < 50.0
+
+
 def test_a_stop_is_made_after_the_step_that_is_trained_with_a_checkpoint() -> None:
     async def script(session: LosingSession) -> None:
         await session.losable.stepped.until(lambda: session.losable.steps >= 5, 1e6)
