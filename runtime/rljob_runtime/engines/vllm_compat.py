@@ -33,6 +33,7 @@ from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, PAUSE_AND_COUNT
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape
 from rljob_runtime.engines.vllm_silent_logger import silent_logger
 from rljob_runtime.engines.vllm_staging_verbs import StagingVerbs, swap_obstacle
+from rljob_runtime.engines.vllm_warm_up import as_sampled
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.weights.collective import Rendezvous
@@ -141,15 +142,12 @@ class VllmCore(StagingVerbs):
         shares the KV cache of prompts with requests of the same `salt` alone."""
         sampling = request.sampling or self._shape.sampling
         parameters = self._parameters(
+            **as_sampled(sampling),
             max_tokens=request.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
             stop_token_ids=[] if request.exact else list(sampling.stop_token_ids),
             # The stop tokens above are all that end a response, not those that the model's files name.
             ignore_eos=True,
-            # Of the drawn token alone; flat, without a dict for each token.
-            logprobs=0,
+            # Without a dict for each token.
             flat_logprobs=True,
             detokenize=False,
             output_kind=self._final_only,

@@ -24,6 +24,7 @@ from rljob_runtime.engines.finished_texts import Siblings
 from rljob_runtime.engines.plain_experts import keep_experts_plain
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 from rljob_runtime.engines.vllm_device_drafts import Speculator, draft_on_device
+from rljob_runtime.engines.vllm_warm_up import warm_up_as_sampled
 from rljob_runtime.weights.disabled_group import working
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
@@ -220,3 +221,4 @@ if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     time_start()
     keep_experts_plain()
     keep_log_probs_as_asked()
+    warm_up_as_sampled()

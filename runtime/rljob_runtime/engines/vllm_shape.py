@@ -1,5 +1,6 @@
 """How a vLLM engine is built: its shape, and what vLLM is given for it. Pure; does not import vLLM."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm_drafter import PROPOSER
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.engines.vllm_warm_up import VARIABLE, as_sampled
 from rljob_runtime.routing.gears import capture_sizes
 
 Accelerator = Literal["nvidia", "ascend", "cpu"]
@@ -101,7 +103,8 @@ def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
     """Environment variables that must be set before vLLM is imported; `host` is this process's id, `sockets`
     the folder for the sockets of its engines."""
     early = early_environment(shape.accelerator, shape.dtype, shape.threads, host)
-    return early | {"VLLM_RPC_BASE_PATH": str(sockets)}
+    warm_up = {VARIABLE: json.dumps(as_sampled(shape.sampling))}
+    return early | warm_up | {"VLLM_RPC_BASE_PATH": str(sockets)}
 
 
 def arguments(shape: VllmShape, drafts_on_device: bool = False) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""What vLLM warms up with when an engine starts on an accelerator."""
+
+import json
+
+import pytest
+from vllm.sampling_params import SamplingParams
+
+from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.engines.vllm_warm_up import VARIABLE, as_sampled, warm_up_as_sampled
+
+CASES = {
+    # how a job draws, and whether its engines warm up what cuts at topP or topK
+    "plain": (Sampling(), False),
+    "a temperature": (Sampling(temperature=0.6), False),
+    "the likeliest token": (Sampling(temperature=0.0), False),
+    "top-p": (Sampling(top_p=0.9), True),
+    "top-k": (Sampling(top_k=40), True),
+}
+
+
+@pytest.mark.parametrize(("sampling", "cuts"), CASES.values(), ids=CASES)
+def test_engines_warm_up_what_their_requests_draw_with(
+    sampling: Sampling, cuts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = SamplingParams.for_sampler_warmup()
+    # Kept, so that it is as before when the test has ended.
+    monkeypatch.setattr(SamplingParams, "for_sampler_warmup", SamplingParams.for_sampler_warmup)
+    monkeypatch.setenv(VARIABLE, json.dumps(as_sampled(sampling)))
+    warm_up_as_sampled()
+    found, asked = SamplingParams.for_sampler_warmup(), SamplingParams(**as_sampled(sampling))
+    assert found == asked != own and found.logprobs == 0
+    assert cuts == (found.top_p < 1 or found.top_k > 0)
+    # vLLM has one for each of the requests that it makes up.
+    assert found is not SamplingParams.for_sampler_warmup()
+
+
+def test_an_engine_that_is_told_nothing_warms_up_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    warm_up_as_sampled()
+    assert SamplingParams.for_sampler_warmup().top_p < 1
