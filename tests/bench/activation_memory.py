@@ -20,7 +20,9 @@ import transformers
 
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import Packed, pack
+from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.sampling_distribution import Distribution
+from rljob_runtime.trainer.varlen import Varlen
 from tests.bench.figures import Figure, parser, record
 from tests.support.runtime.live_memory import Made
 
@@ -54,22 +56,28 @@ WAYS: dict[str, dict[str, Any]] = {
     "full": {"recomputed": "full"},
     "full, in main memory": {"recomputed": "full", "offload_activations": True},
 }
-COMPILED = ", compiled"
-"""How the names of ways end whose layers are compiled."""
+COMPILED = {", compiled": False, ", compiled, attention apart": True}
+"""How the names of ways end whose layers are compiled, and whether attention stays outside of that, as where
+ranks share samples."""
 
 
 def samples() -> Packed:
     """Responses of one length to prompts of one token."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, VOCABULARY, (SAMPLES, LENGTH)).astype(np.int32)
-    return pack([each[:1] for each in drawn], [each[1:] for each in drawn], DEVICE)
+    # Laid out as a job does it on such a device.
+    lay_out = Varlen.of if CUDA else Rectangles.of
+    return pack([each[:1] for each in drawn], [each[1:] for each in drawn], DEVICE, lay_out)
 
 
-def measure(folder: Path, way: dict[str, Any], compiled: bool) -> tuple[float, float]:
-    """Bytes alive between forward and backward pass, and seconds of both."""
+def measure(folder: Path, way: dict[str, Any], apart: bool | None) -> tuple[float, float]:
+    """Bytes alive between forward and backward pass, and seconds of both; `apart`: whether attention stays
+    outside of what is compiled, None: nothing is compiled."""
     policy = load_policy(folder, Distribution(), torch.bfloat16, **way).to(DEVICE)
-    if compiled:
-        policy.tune(2**27, compiled=True)
+    if apart is not None:
+        # Of one function torch keeps a few forms, after which it compiles none.
+        torch._dynamo.reset()
+        policy.tune(2**27, compiled=True, shared=apart)
     packed = samples()
     if not CUDA:
         with Made() as made:
@@ -91,9 +99,11 @@ def measure(folder: Path, way: dict[str, Any], compiled: bool) -> tuple[float, f
 def figures(compiled: bool) -> list[Figure]:
     """`compiled`: of compiled layers too."""
     found = []
-    chosen = {way: (options, False) for way, options in WAYS.items()}
-    if compiled:
-        chosen |= {way + COMPILED: (options, True) for way, options in WAYS.items()}
+    chosen: dict[str, tuple[dict[str, Any], bool | None]] = {
+        way: (options, None) for way, options in WAYS.items()
+    }
+    for ending, outside in COMPILED.items() if compiled else ():
+        chosen |= {way + ending: (options, outside) for way, options in WAYS.items()}
     for name, (family, shape) in MODELS.items():
         with tempfile.TemporaryDirectory() as root:
             for layers in (2, 3):
@@ -101,11 +111,12 @@ def figures(compiled: bool) -> list[Figure]:
                 model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
                 model.save_pretrained(Path(root) / str(layers))
             base = (0.0, 0.0)
-            for way, (options, fused) in chosen.items():
+            for way, (options, apart) in chosen.items():
                 # A mixture of experts is compiled where it is asked for alone.
+                fused = apart is not None
                 if (options.get("offload_activations") and not CUDA) or (fused and name == "experts"):
                     continue
-                two, three = (measure(Path(root) / layers, options, fused) for layers in ("2", "3"))
+                two, three = (measure(Path(root) / layers, options, apart) for layers in ("2", "3"))
                 bytes_each = (three[0] - two[0]) / (SAMPLES * LENGTH)
                 seconds = three[1] - two[1]
                 base = base if way != "none" else (bytes_each, seconds)
