@@ -18,23 +18,28 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("sampling", "cuts"), CASES.values(), ids=CASES)
-def test_engines_warm_up_what_their_requests_draw_with(
-    sampling: Sampling, cuts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = SamplingParams.for_sampler_warmup()
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch: pytest.MonkeyPatch) -> SamplingParams:
+    """As in an engine's process that has not been told what it is to run. Gives what vLLM warms up with."""
+    monkeypatch.delenv(VARIABLE, raising=False)
     # Kept, so that it is as before when the test has ended.
     monkeypatch.setattr(SamplingParams, "for_sampler_warmup", SamplingParams.for_sampler_warmup)
-    monkeypatch.setenv(VARIABLE, json.dumps(as_sampled(sampling)))
+    usual = SamplingParams.for_sampler_warmup()
     warm_up_as_sampled()
+    return usual
+
+
+@pytest.mark.parametrize(("sampling", "cuts"), CASES.values(), ids=CASES)
+def test_engines_warm_up_what_their_requests_draw_with(
+    sampling: Sampling, cuts: bool, prepared: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, json.dumps(as_sampled(sampling)))
     found, asked = SamplingParams.for_sampler_warmup(), SamplingParams(**as_sampled(sampling))
-    assert found == asked != own and found.logprobs == 0
+    assert found == asked != prepared and found.logprobs == 0
     assert cuts == (found.top_p < 1 or found.top_k > 0)
     # vLLM has one for each of the requests that it makes up.
     assert found is not SamplingParams.for_sampler_warmup()
 
 
-def test_an_engine_that_is_told_nothing_warms_up_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    warm_up_as_sampled()
-    assert SamplingParams.for_sampler_warmup().top_p < 1
+def test_an_engine_that_is_told_nothing_warms_up_all(prepared: SamplingParams) -> None:
+    assert SamplingParams.for_sampler_warmup() == prepared and prepared.top_p < 1

@@ -33,13 +33,19 @@ def as_sampled(sampling: Sampling) -> dict[str, Any]:
 
 
 def warm_up_as_sampled() -> None:
-    """Have engines that start in this process do so, if its environment says how. Imports vLLM."""
-    if VARIABLE not in os.environ:
-        return
+    """Have engines that start in this process warm up as its environment says by then, or as vLLM does by
+    itself where that says nothing. Imports vLLM."""
     # Here, as vLLM is imported once its environment is set.
     from vllm.sampling_params import SamplingParams
 
     own: Any = SamplingParams
-    if hasattr(own, _ASKED):
-        wanted = own(**json.loads(os.environ[VARIABLE]))
-        setattr(own, _ASKED, staticmethod(wanted.clone))
+    if not hasattr(own, _ASKED):
+        return
+    usual = getattr(own, _ASKED)
+
+    def asked() -> Any:
+        # Looked at now: this process may have been there before it was known what it is to run.
+        told = os.environ.get(VARIABLE)
+        return usual() if told is None else own(**json.loads(told))
+
+    setattr(own, _ASKED, staticmethod(asked))
