@@ -1,19 +1,27 @@
 """What is kept of the forward pass: less memory with the same gradients."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import counters
+from torch._functorch.compilers import nop
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rljob_api.model import ActivationCheckpointing, Experts
 from rljob_runtime.trainer import compilation
+from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution
+from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.varlen import Varlen
 from tests.support.runtime import varlen_on_cpu
 from tests.support.runtime.families import family_model
@@ -88,18 +96,38 @@ def test_inputs_of_layers_wait_in_main_memory(tmp_path: Path, family: Family) ->
         assert torch.equal(offloaded[2][name], gradient), name
 
 
+def divided(
+    compiled: Any, function: Callable[..., Any], dynamic: bool, options: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """`function`, `compiled` by torch and divided into a forward and a backward part as its compiler divides
+    it, without machine code, whose making takes a minute."""
+    mark = options.get("joint_custom_pre_pass")
+
+    def partition(joint: Any, inputs: Any, **given: Any) -> Any:
+        if mark is not None:
+            mark(joint.graph)
+        return min_cut_rematerialization_partition(joint, inputs, **given)
+
+    backend = aot_autograd(
+        fw_compiler=nop, bw_compiler=nop, partition_fn=partition, decompositions=select_decomp_table()
+    )
+    made: Callable[..., Any] = compiled(function, backend=backend, dynamic=dynamic)
+    return made
+
+
 def kept_by_compiled(
-    folder: Path, what: ActivationCheckpointing, monkeypatch: pytest.MonkeyPatch
-) -> tuple[int, dict[str, torch.Tensor]]:
-    """Bytes that compiled layers keep for the backward pass; the gradients."""
+    folder: Path, what: ActivationCheckpointing, lay_out: LayOut, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int, dict[str, torch.Tensor]]:
+    """Bytes that compiled layers keep for the backward pass, the number of graphs that they are made of, the
+    gradients."""
     torch._dynamo.reset()
+    counters.clear()
     group = groups(1, seed=1, samples=8)[0]
-    packed = pack([group.prompt] * 8, [each.tokens for each in group.samples], torch.device("cpu"))
+    tokens = [each.tokens for each in group.samples]
+    packed = pack([group.prompt] * 8, tokens, torch.device("cpu"), lay_out)
     policy = load_policy(folder, Distribution(), torch.float32, what)
-    # Divides a layer as torch's own backend does, and makes no machine code, which takes a minute.
-    compiled = partial(torch.compile, backend="aot_eager_decomp_partition", dynamic=True)
     with monkeypatch.context() as patched:
-        patched.setattr(compilation.torch, "compile", lambda function, **_: compiled(function))
+        patched.setattr(compilation.torch, "compile", partial(divided, torch.compile))
         compilation.compile_layers(policy.model)
     weights = {each.untyped_storage()._cdata for each in policy.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -113,16 +141,23 @@ def kept_by_compiled(
         log_probs, _ = policy(packed)
     taken = sum(each.nbytes() for each in kept.values())
     log_probs.square().sum().backward()
-    return taken, {name: each.grad for name, each in policy.named_parameters() if each.grad is not None}
+    gradients = {name: each.grad for name, each in policy.named_parameters() if each.grad is not None}
+    return taken, counters["stats"]["unique_graphs"], gradients
 
 
 # A vLLM engine of this process may have turned the compiler off.
 @torch._dynamo.config.patch(disable=False)
-def test_compiled_layers_keep_results_of_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lay_out", [Rectangles.of, Varlen.of], ids=["attention apart", "attention inside"])
+def test_compiled_layers_keep_results_of_products(
+    tmp_path: Path, lay_out: LayOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In as many graphs as where nothing is computed again: a layer that is not compiled keeps as little."""
     folder = tiny_model(tmp_path / "model")
-    everything, _, gradients = run(folder, "none")
-    taken, found = kept_by_compiled(folder, "selective", monkeypatch)
-    assert 0.3 * everything < taken < 0.8 * everything
+    with varlen_on_cpu.installed():
+        everything, graphs, gradients = kept_by_compiled(folder, "none", lay_out, monkeypatch)
+        taken, parts, found = kept_by_compiled(folder, "selective", lay_out, monkeypatch)
+    assert parts == graphs > 0
+    assert 0.3 * everything < taken < 0.8 * everything, (taken, everything)
     for name, gradient in gradients.items():
         assert (found[name] - gradient).abs().max() < 1e-5 * gradient.abs().max(), name
 

@@ -8,14 +8,14 @@ Guarantees: gradients are the same, whatever is kept; it concerns the decoder's 
 | selective | results of matrix products and of attention | norms, rotations, activation functions |
 | full | the layer's input | the whole layer |
 
-Products that a layer writes over are computed again by `selective` too: those of grouped experts with biases,
-and all of a model that clips queries, keys and values.
+Products that a layer writes over are computed again by `selective` too, but where layers are compiled: those
+of grouped experts with biases, and all of a model that clips queries, keys and values.
 """
 
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch.autograd.graph import save_on_cpu
@@ -66,15 +66,18 @@ def _offloaded(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def to_compile(layer: Any) -> Callable[..., Any]:
-    """The forward pass of a model's layer as a compiler is to see it: with what is computed again inside,
-    where single results are kept, for inside of what is compiled nobody else can keep any. To be called after
-    `checkpoint_activations`."""
+def leave_to_compiler(layer: Any) -> bool:
+    """Whether single results of the layer are kept; what is computed again is the compiler's to see to from
+    now on. To be called after `checkpoint_activations`."""
     function = getattr(layer, "_gradient_checkpointing_func", None)
     if not isinstance(function, partial) or "context_fn" not in function.keywords:
-        return cast(Callable[..., Any], layer.forward)
+        return False
     layer.gradient_checkpointing = False
-    return partial(function, layer.forward)
+    return True
+
+
+KEPT: Set[str] = _PRODUCTS | _GROUPED | _ATTENTION
+"""Operators whose results selective keeps, by torch's names, where nothing writes over them."""
 
 
 def _kept(model: Any) -> Set[str]:

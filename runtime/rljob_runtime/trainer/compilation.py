@@ -16,7 +16,7 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import get_compilation_metrics
 
 from rljob_runtime.manifest.loaded_model import layers_to_compile
-from rljob_runtime.trainer.activations import to_compile
+from rljob_runtime.trainer.activations import KEPT, leave_to_compiler
 
 OPTIONS: Mapping[str, bool] = {"triton.mix_order_reduction_non_strict_mode": True}
 """Of torch's compiler for GPUs, where it has them. By itself it fuses the two reductions of a norm's gradient
@@ -88,6 +88,11 @@ def compile_layers(model: Any) -> None:
     # modules are sharded: a hundred conditions more for each layer, of which it reasons for most of the time.
     torch._dynamo.config.skip_fsdp_guards = False
     options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name in list_options()}
+    left = [leave_to_compiler(layer) for layer in layers]
+    if any(left):
+        from rljob_runtime.trainer.kept_products import KeepProducts
+
+        options["joint_custom_pre_pass"] = KeepProducts(KEPT)
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
-        layer.forward = torch.compile(to_compile(layer), dynamic=True, options=options)
+        layer.forward = torch.compile(layer.forward, dynamic=True, options=options)
