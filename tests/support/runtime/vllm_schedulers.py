@@ -74,7 +74,7 @@ class Steps:
         """By request, the tokens and log-probabilities that have left the scheduler."""
         self._asynchronous, self._drafts = asynchronous, drafts
         init_none_hash(sha256)
-        self._hasher = get_request_block_hasher(BLOCK, sha256)
+        self.hasher = get_request_block_hasher(BLOCK, sha256)
         arguments = _arguments(model, requests, blocks, tokens, longest, window, caching)
         # vLLM itself does without on CPUs.
         arguments["vllm_config"].scheduler_config.async_scheduling = asynchronous
@@ -89,7 +89,7 @@ class Steps:
             max_tokens=tokens, min_tokens=least, temperature=1.0, logprobs=0, stop_token_ids=list(ends)
         )
         self.scheduler.add_request(
-            Request(name, list(prompt), asked, pooling_params=None, block_hasher=self._hasher)
+            Request(name, list(prompt), asked, pooling_params=None, block_hasher=self.hasher)
         )
 
     def step(self) -> Any:
