@@ -57,9 +57,9 @@ def first_step(folder: Path, prepared: Path, options: argparse.Namespace) -> tup
         job["spec"]["training"]["rollout"]["engine"] = {"vllm": {"kvCacheGiB": 0.3}}
     folder.mkdir()
     began = time.time()
-    run_job(
-        folder, job, options.seconds, "--no-live", *(["--share"] if ours.shared or options.gpus == 1 else [])
-    )
+    # One GPU is the trainer's and the engine's.
+    shared = ["--share"] if ours.shared or options.gpus == 1 else []
+    run_job(folder, job, options.seconds, "--no-live", *shared)
     [first, *_] = read_metrics(folder / RUN / "metrics.jsonl").rows
     said = [line for line in (folder / RUN / "driver.log").read_text().splitlines() if "ready after" in line]
     return first["time"] - began, said[0] if said else ""
